@@ -1,0 +1,184 @@
+"""A chain of stages, and the small actions that a plan is made of.
+
+Stages are numbered 1 to n. Output 0 is the chain's input, output i what stage i makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from remat import _check
+
+Needs = Literal["values", "tape"]
+Keep = Literal["nothing", "output", "tape"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a chain, measured or described.
+
+    Attributes:
+        out: bytes of its output.
+        saved: bytes that a taping forward holds besides input and output.
+        scratch_forward: bytes that forward needs for a while beyond its output (and ``saved`` if it tapes).
+        scratch_backward: bytes that backward needs for a while beyond the gradient that it receives.
+        forward_s: seconds of one forward.
+        backward_s: seconds of one backward; twice the forward if left out.
+        name: what to call it in a table.
+    """
+
+    out: float
+    saved: float = 0
+    scratch_forward: float = 0
+    scratch_backward: float = 0
+    forward_s: float = 1
+    backward_s: float | None = None
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        for figure in ("out", "saved", "scratch_forward", "scratch_backward", "forward_s"):
+            object.__setattr__(self, figure, _check.amount(figure, getattr(self, figure)))
+        backward_s = 2 * self.forward_s if self.backward_s is None else self.backward_s
+        object.__setattr__(self, "backward_s", _check.amount("backward_s", backward_s))
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Stages in a row, and what a backward needs.
+
+    Attributes:
+        stages: in the order of forward.
+        input: bytes of the chain's input, which stays for the whole step.
+        needs: "values": the backward of a stage reads its input and its output, whoever made them (Chen et
+            al. 2016). "tape": it reads the record left by a forward that taped, which holds the input, the
+            output and ``saved`` bytes (PyTorch; Beaumont et al. 2019).
+
+    Raises:
+        ValueError: if there is no stage, a size is negative, or needs is another word.
+    """
+
+    stages: tuple[Stage, ...]
+    input: float = 1
+    needs: Needs = "values"
+
+    def __post_init__(self) -> None:
+        stages: tuple[object, ...] = tuple(self.stages)
+        if not stages:
+            raise ValueError("stages must hold at least one Stage, got none")
+        if strange := [stage for stage in stages if not isinstance(stage, Stage)]:
+            raise ValueError(f"stages must hold only Stage, got {strange[0]!r}")
+        object.__setattr__(self, "stages", stages)
+        object.__setattr__(self, "input", _check.amount("input", self.input))
+        _check.one_of("needs", self.needs, get_args(Needs))
+
+    def __len__(self) -> int:
+        return len(self.stages)
+
+    @property
+    def forward_s(self) -> float:
+        """Seconds of one forward through all stages."""
+        return sum(stage.forward_s for stage in self.stages)
+
+
+def chain_of(
+    sizes: Sequence[float],
+    costs: Sequence[float] | None = None,
+    *,
+    input: float = 1,
+    saved: Sequence[float] | float = 0,
+    scratch_backward: Sequence[float] | float = 0,
+    needs: Needs = "values",
+) -> Chain:
+    """Build a chain from the sizes of its outputs and the costs of its forwards.
+
+    Args:
+        sizes: bytes of each output.
+        costs: seconds of each forward; 1 each if left out.
+        input: bytes of the chain's input.
+        saved: bytes that each taping forward holds besides input and output, one for all or one a stage.
+        scratch_backward: bytes that each backward needs for a while, likewise.
+        needs: "values" or "tape", see ``Chain``.
+
+    Raises:
+        ValueError: if the lists differ in length or a number is negative.
+
+    >>> chain_of([1, 4, 1, 4], costs=[4, 1, 4, 1]).forward_s
+    10
+    """
+    n = len(sizes)
+    costs = [1] * n if costs is None else costs
+
+    def per_stage(name: str, values: Sequence[float] | float) -> Sequence[float]:
+        values = values if isinstance(values, Sequence) else [values] * n
+        if len(values) != n:
+            raise ValueError(f"{name} must have one entry per stage: {len(values)} {name}, {n} sizes")
+        return values
+
+    columns = zip(
+        sizes,
+        per_stage("costs", costs),
+        per_stage("saved", saved),
+        per_stage("scratch_backward", scratch_backward),
+        strict=True,
+    )
+    stages = tuple(Stage(out=out, saved=s, scratch_backward=b, forward_s=c) for out, c, s, b in columns)
+    return Chain(stages, input=input, needs=needs)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The output of a stage, or with stage 0 the chain's input."""
+
+    stage: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tape:
+    """The record that a taping forward of a stage leaves for its backward."""
+
+    stage: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """Run a stage's forward.
+
+    With keep="nothing" the output lasts until the next forward has read it; with "output" until it is
+    dropped or its stage's backward has run; with "tape" the record for backward stays too.
+    """
+
+    stage: int
+    keep: Keep = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """Run a stage's backward, which frees its output and tape and turns its gradient into the next."""
+
+    stage: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Free an output or a tape."""
+
+    what: Output | Tape
+
+
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """Copy an output or a tape to the host."""
+
+    what: Output | Tape
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Copy an output or a tape back from the host."""
+
+    what: Output | Tape
+
+
+Action = Forward | Backward | Drop | Offload | Fetch

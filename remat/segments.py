@@ -1,0 +1,192 @@
+"""A chain cut into segments: from the cuts to a plan, and what each segment costs, all at once.
+
+A plan of segments recomputes each stage at most once. During the first forward a segment leaves its input
+(a checkpoint) or, if it is *kept*, all that its backward needs. The backward takes the segments from the
+last to the first and replays those that were not kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
+from math import ceil, gcd
+
+import numpy as np
+import numpy.typing as npt
+
+from remat import _check
+from remat.chain import Action, Backward, Chain, Drop, Forward, Keep, Output
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Consecutive stages that are treated alike.
+
+    Attributes:
+        length: how many stages.
+        kept: whether the first forward leaves all that backward needs, so that nothing is replayed.
+    """
+
+    length: int
+    kept: bool = False
+
+
+def as_segments(
+    chain: Chain, lengths: Iterable[int | Segment], *, keep_last: bool = False
+) -> tuple[Segment, ...]:
+    """Check lengths (or ready segments) against a chain and return them as segments.
+
+    Raises:
+        ValueError: if a length is not a positive whole number or they do not add up to the chain.
+    """
+    segments = [
+        item if isinstance(item, Segment) else Segment(_check.count("a segment's length", item))
+        for item in lengths
+    ]
+    total = sum(_check.count("a segment's length", segment.length) for segment in segments)
+    if total != len(chain):
+        raise ValueError(f"lengths must add up to the {len(chain)} stages of the chain, got {total}")
+    if keep_last:
+        segments[-1] = Segment(segments[-1].length, kept=True)
+    return tuple(segments)
+
+
+def segment_actions(chain: Chain, segments: Sequence[Segment]) -> Iterator[Action]:
+    """Yield the actions of a plan of segments, in order.
+
+    >>> from remat.chain import chain_of
+    >>> for action in segment_actions(chain_of([1, 1]), [Segment(2)]):
+    ...     print(action)
+    Forward(stage=1, keep='nothing')
+    Forward(stage=2, keep='output')
+    Forward(stage=1, keep='output')
+    Backward(stage=2)
+    Backward(stage=1)
+    """
+    tape = chain.needs == "tape"
+    everything: Keep = "tape" if tape else "output"
+    ends = np.cumsum([0] + [segment.length for segment in segments]).tolist()
+    for (start, end), segment in zip(pairwise(ends), segments, strict=True):
+        for i in range(start + 1, end + 1):
+            yield Forward(i, everything if segment.kept else "output" if i == end else "nothing")
+    for (start, end), segment in zip(reversed(list(pairwise(ends))), reversed(segments), strict=True):
+        if not segment.kept:
+            if tape:
+                yield Drop(Output(end))  # the taping forward makes it again
+            for i in range(start + 1, end + tape):
+                yield Forward(i, everything)
+        for i in range(end, start, -1):
+            yield Backward(i)
+
+
+class SegmentCosts:
+    """What each possible segment of a chain needs and costs, as arrays over its last stage.
+
+    Sizes are whole multiples of ``quantum`` bytes: exact for chains of whole numbers, else rounded up by
+    less than 1 part in 2^40 of the whole chain. Peaks are relative to what earlier segments hold.
+    """
+
+    def __init__(self, chain: Chain) -> None:
+        self.chain = chain
+        self.tape = chain.needs == "tape"
+        stages = chain.stages
+        columns = [
+            [chain.input, *(stage.out for stage in stages)],
+            [0, *(stage.saved if self.tape else 0 for stage in stages)],
+            [0, *(stage.scratch_forward for stage in stages)],
+            [0, *(stage.scratch_backward for stage in stages)],
+        ]
+        sizes = [size for column in columns for size in column]
+        self.exact = all(isinstance(size, int) for size in sizes)
+        if self.exact:
+            self.quantum: int | Fraction = gcd(*(int(size) for size in sizes)) or 1
+        else:
+            self.quantum = Fraction(sum(map(Fraction, sizes))) / 2**50 or Fraction(1)
+        whole = [
+            np.array([ceil(Fraction(size) / self.quantum) for size in column], dtype=np.int64)
+            for column in columns
+        ]
+        self.out, self.saved, self.scratch_forward, self.scratch_backward = whole
+        self.forward_s: Floats = np.array([0.0, *(stage.forward_s for stage in stages)])
+
+    def __len__(self) -> int:
+        return len(self.chain)
+
+    def to_bytes(self, units: int) -> float:
+        """Turn a number of quanta into bytes."""
+        value = int(units) * self.quantum
+        return value if isinstance(value, int) else float(value)
+
+    @cached_property
+    def sweep(self) -> Ints:
+        """Per stage: what a forward that keeps nothing needs, input and output included, in quanta."""
+        return self.out[:-1] + self.out[1:] + self.scratch_forward[1:]
+
+    def replayed(self, start: int, end: int | None = None) -> tuple[Ints, Floats]:
+        """Return the peak and the work of replayed segments of stages start+1 … j, for each j up to end.
+
+        The peak counts the segment's own input, and what its forward, replay and backward add to it.
+        """
+        end = len(self) if end is None else end
+        inside = slice(start + 1, end + 1)
+        out, gradient = self.out[inside], self.out[inside]
+        grown = np.cumsum(out + self.saved[inside])
+        # Backward(m): everything up to m, the gradient of m, scratch.
+        peak = np.maximum.accumulate(grown + gradient + self.scratch_backward[inside])
+        # Replaying m while the gradient of the last output waits; values keep that output too and skip its
+        # forward, a tape is made for the last stage as for the others.
+        replay = np.maximum.accumulate(grown + self.scratch_forward[inside])
+        if self.tape:
+            np.maximum(peak, replay + gradient, out=peak)
+        else:
+            np.maximum(peak[1:], replay[:-1] + out[1:] + gradient[1:], out=peak[1:])
+        # The first forward through m. The segment's input is counted below, so not again where m reads it.
+        sweep = self.sweep[start:end].copy()
+        sweep[0] -= self.out[start]
+        np.maximum(peak, np.maximum.accumulate(sweep), out=peak)
+        work = np.cumsum(self.forward_s[inside])
+        if not self.tape:
+            work -= self.forward_s[inside]
+        return peak + self.out[start], work
+
+    def kept(self, start: int) -> tuple[int, int]:
+        """Return the peak of stage start+1 if it is kept, and what it holds until its backward."""
+        m = start + 1
+        held = int(self.out[start] + self.saved[m])
+        backward = self.out[m] + self.scratch_backward[m]
+        return int(held + self.out[m] + max(self.scratch_forward[m], backward)), held
+
+    def claim(self, segments: Sequence[Segment]) -> tuple[float, float]:
+        """Return the peak (bytes) and the work (seconds) of a plan; the replay must count the same."""
+        lengths = np.array(
+            [1 if s.kept else s.length for s in segments for _ in range(s.length if s.kept else 1)]
+        )
+        kept = np.array([s.kept for s in segments for _ in range(s.length if s.kept else 1)])
+        ends = np.cumsum(lengths)
+        starts = ends - lengths
+        of = np.repeat(np.arange(len(lengths)), lengths)  # the segment of each stage
+        out, gradient, again = self.out[1:], self.out[1:], ~kept[of]
+        last = np.zeros(len(self), dtype=bool)
+        last[ends - 1] = True
+
+        total = np.r_[0, np.cumsum(out + self.saved[1:])]
+        grown = total[1:] - total[starts][of]
+        peak = grown + gradient + self.scratch_backward[1:]
+        forward = grown + self.scratch_forward[1:]
+        waiting = out[ends - 1][of] * (1 if self.tape else 2)
+        replays = again if self.tape else again & ~last
+        np.maximum(peak, forward + np.where(replays, waiting, 0), out=peak, where=replays | ~again)
+        sweep = self.sweep - np.where(np.r_[True, last[:-1]], self.out[:-1], 0)
+        np.maximum(peak, sweep, out=peak)
+
+        held = self.out[starts] + np.where(kept, self.saved[ends], 0)
+        before = np.cumsum(held) - held
+        work = self.forward_s[1:][replays].sum()
+        peak += (before + self.out[starts])[of]
+        return self.to_bytes(peak.max()), float(work)
