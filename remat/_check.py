@@ -26,11 +26,18 @@ def amount(name: str, value: object, *, positive: bool = False) -> float:
     bound = "above 0" if positive else "0 or more"
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ValueError(f"{name} must be a number {bound}, got {value!r}")
-    if not math.isfinite(value) or value < 0 or (positive and value == 0):
+    if not _finite(value) or value < 0 or (positive and value == 0):
         raise ValueError(f"{name} must be a finite number {bound}, got {value!r}")
     if isinstance(value, Integral):
         return int(value)
     return float(value)
+
+
+def _finite(value: Real) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number or fraction beyond the largest float
+        return False
 
 
 def divides(part: str, part_value: int, whole: str, whole_value: int) -> None:
@@ -44,9 +51,9 @@ def divides(part: str, part_value: int, whole: str, whole_value: int) -> None:
 
 def one_of(name: str, value: object, known: Sequence[str]) -> str:
     """Return value if it is one of the known words, or refuse it and list them."""
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
-    return str(value)
+    return value
 
 
 def known(name: str, key: object, catalogue: Mapping[str, T]) -> T:

@@ -5,8 +5,9 @@ Stages are numbered 1 to n. Output 0 is the chain's input, output i what stage i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal, get_args
 
 from remat import _check
@@ -64,6 +65,8 @@ class Chain:
     needs: Needs = "values"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.stages, Iterable):
+            raise ValueError(f"stages must hold at least one Stage, got {self.stages!r}")
         stages: tuple[object, ...] = tuple(self.stages)
         if not stages:
             raise ValueError("stages must hold at least one Stage, got none")
@@ -80,6 +83,18 @@ class Chain:
     def forward_s(self) -> float:
         """Seconds of one forward through all stages."""
         return sum(stage.forward_s for stage in self.stages)
+
+
+def _column(name: str, values: Iterable[float] | float, n: int | None = None) -> list[float]:
+    """Check that there is one number per stage; where n is known, one number may stand for all."""
+    if n is not None and isinstance(values, Real):
+        values = [_check.amount(name, values)] * n
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ValueError(f"{name} must be numbers, one per stage, got {values!r}")
+    column = [_check.amount(f"{name}[{i}]", value) for i, value in enumerate(values)]
+    if n is not None and len(column) != n:
+        raise ValueError(f"{name} must have one entry per stage: {len(column)} {name}, {n} sizes")
+    return column
 
 
 def chain_of(
@@ -107,23 +122,15 @@ def chain_of(
     >>> chain_of([1, 4, 1, 4], costs=[4, 1, 4, 1]).forward_s
     10
     """
-    n = len(sizes)
-    costs = [1] * n if costs is None else costs
-
-    def per_stage(name: str, values: Sequence[float] | float) -> Sequence[float]:
-        values = values if isinstance(values, Sequence) else [values] * n
-        if len(values) != n:
-            raise ValueError(f"{name} must have one entry per stage: {len(values)} {name}, {n} sizes")
-        return values
-
+    out = _column("sizes", sizes)
     columns = zip(
-        sizes,
-        per_stage("costs", costs),
-        per_stage("saved", saved),
-        per_stage("scratch_backward", scratch_backward),
+        out,
+        _column("costs", 1 if costs is None else costs, len(out)),
+        _column("saved", saved, len(out)),
+        _column("scratch_backward", scratch_backward, len(out)),
         strict=True,
     )
-    stages = tuple(Stage(out=out, saved=s, scratch_backward=b, forward_s=c) for out, c, s, b in columns)
+    stages = tuple(Stage(out=o, saved=s, scratch_backward=b, forward_s=c) for o, c, s, b in columns)
     return Chain(stages, input=input, needs=needs)
 
 

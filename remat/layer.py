@@ -78,8 +78,8 @@ class Layer:
         shape: the arguments of the builder, for titles and captions.
 
     Raises:
-        ValueError: if a name is used twice, an operation reads what no earlier one made, or a backward
-            needs a tensor that its operation neither reads nor makes.
+        ValueError: if a name is used twice, an operation reads what no earlier one made, a backward needs a
+            tensor that its operation neither reads nor makes, or unit or parameters is no such number.
     """
 
     name: str
@@ -93,6 +93,8 @@ class Layer:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", MappingProxyType(dict(self.shape)))
+        _check.amount("unit", self.unit, positive=True)
+        _check.count("parameters", self.parameters, least=0)
         names = [tensor.name for tensor in self.tensors]
         if repeated := {name for name in names if names.count(name) > 1}:
             raise ValueError(f"tensors of {self.name!r} must have unique names, got {sorted(repeated)} twice")
@@ -146,7 +148,7 @@ class Layer:
         Raises:
             ValueError: if a name is not a tensor of this layer.
         """
-        return sum(self[name].bytes for name in dict.fromkeys(names))
+        return sum({name: self[name].bytes for name in names}.values())
 
     def maker(self, name: str) -> Operation | None:
         """Return the operation that makes a tensor, or None for the layer's input."""

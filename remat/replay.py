@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Integral
 
 from remat.chain import Action, Backward, Chain, Drop, Fetch, Forward, Offload, Output, Tape
 
@@ -180,6 +181,8 @@ class _Machine:
         return _exact(stage.backward_s), during
 
     def drop(self, action: Drop) -> tuple[Exact, Memory]:
+        if not isinstance(action.what, Output | Tape):
+            raise ReplayError(f"what must be an Output or a Tape, got {action.what!r}")
         if action.what not in self.live:
             raise ReplayError(f"{action.what} is not there")
         if tape := self.holder(action.what):
@@ -192,9 +195,9 @@ class _Machine:
         raise ReplayError("there is no link to the host in this replay")
 
     def stage(self, stage: int) -> int:
-        if not 1 <= stage <= len(self.chain):
+        if isinstance(stage, bool) or not isinstance(stage, Integral) or not 1 <= stage <= len(self.chain):
             raise ReplayError(f"stage must be from 1 to {len(self.chain)}, got {stage!r}")
-        return stage
+        return int(stage)
 
 
 def replay(chain: Chain, actions: Iterable[Action]) -> Replay:
@@ -223,6 +226,8 @@ def replay(chain: Chain, actions: Iterable[Action]) -> Replay:
         ...
     remat.replay.ReplayError: action 0, Backward(stage=2): there is no gradient before stage 2 has run forward
     """
+    if not isinstance(actions, Iterable):
+        raise ReplayError(f"actions must be an iterable of actions, got {actions!r}")
     machine = _Machine(chain)
     steps: dict[type, Callable[..., tuple[Exact, Memory]]] = {
         Forward: machine.forward,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from math import ceil, gcd
+from math import ceil, gcd, lcm
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +45,8 @@ def as_segments(
     Raises:
         ValueError: if a length is not a positive whole number or they do not add up to the chain.
     """
+    if not isinstance(lengths, Iterable):
+        raise ValueError(f"lengths must be a list of whole numbers or segments, got {lengths!r}")
     segments = [
         item if isinstance(item, Segment) else Segment(_check.count("a segment's length", item))
         for item in lengths
@@ -88,8 +90,8 @@ def segment_actions(chain: Chain, segments: Sequence[Segment]) -> Iterator[Actio
 class SegmentCosts:
     """What each possible segment of a chain needs and costs, as arrays over its last stage.
 
-    Sizes are whole multiples of ``quantum`` bytes: exact for chains of whole numbers, else rounded up by
-    less than 1 part in 2^40 of the whole chain. Peaks are relative to what earlier segments hold.
+    Sizes are whole multiples of ``quantum`` bytes: their largest common measure, or if that is too small for
+    64-bit sums, 1 part in 2^50 of the whole chain, to which each is then rounded up. Peaks are relative to what earlier segments hold.
     """
 
     def __init__(self, chain: Chain) -> None:
@@ -102,12 +104,12 @@ class SegmentCosts:
             [0, *(stage.scratch_forward for stage in stages)],
             [0, *(stage.scratch_backward for stage in stages)],
         ]
-        sizes = [size for column in columns for size in column]
-        self.exact = all(isinstance(size, int) for size in sizes)
-        if self.exact:
-            self.quantum: int | Fraction = gcd(*(int(size) for size in sizes)) or 1
-        else:
-            self.quantum = Fraction(sum(map(Fraction, sizes))) / 2**50 or Fraction(1)
+        sizes = [Fraction(size) for column in columns for size in column]
+        unit = lcm(*(size.denominator for size in sizes))
+        self.quantum = Fraction(gcd(*(int(size * unit) for size in sizes)) or 1, unit)
+        self.exact = sum(sizes) <= 2**50 * self.quantum
+        if not self.exact:
+            self.quantum = sum(sizes) / Fraction(2**50)
         whole = [
             np.array([ceil(Fraction(size) / self.quantum) for size in column], dtype=np.int64)
             for column in columns
@@ -121,7 +123,7 @@ class SegmentCosts:
     def to_bytes(self, units: int) -> float:
         """Turn a number of quanta into bytes."""
         value = int(units) * self.quantum
-        return value if isinstance(value, int) else float(value)
+        return int(value) if value.denominator == 1 else float(value)
 
     @cached_property
     def sweep(self) -> Ints:

@@ -1,0 +1,17 @@
+"""Measure on PyTorch: what autograd saves, how high memory peaks, and the models that are measured."""
+
+from remat.pytorch.gpt import GPTLayer
+from remat.pytorch.peak import live_bytes, peak_bytes
+from remat.pytorch.saved import SavedTensor, SavedTensors, saved_tensors
+from remat.pytorch.segments import checkpoint_segments, mlp
+
+__all__ = [
+    "GPTLayer",
+    "SavedTensor",
+    "SavedTensors",
+    "checkpoint_segments",
+    "live_bytes",
+    "mlp",
+    "peak_bytes",
+    "saved_tensors",
+]

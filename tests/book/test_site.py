@@ -1,0 +1,147 @@
+"""The built pages. `make test` builds them and names their folder in REMAT_SITE."""
+
+import os
+import re
+from functools import cache
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+import pytest
+import yaml
+from bs4 import BeautifulSoup
+
+ROOT = Path(__file__).parents[2]
+CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text())
+TOC = yaml.safe_load((ROOT / "_toc.yml").read_text())
+PAGES = [TOC["root"], *(chapter["file"] for part in TOC["parts"] for chapter in part["chapters"])]
+LECTURES = [page for page in PAGES if page.startswith("notebooks/")]
+PLANNED = CONFIG["sphinx"]["config"]["planned"]
+
+pytestmark = pytest.mark.skipif(
+    "REMAT_SITE" not in os.environ, reason="`make test` builds the site for these"
+)
+each_page = pytest.mark.parametrize("page", PAGES)
+each_lecture = pytest.mark.parametrize("page", LECTURES)
+
+
+def file(page: str) -> Path:
+    return (ROOT / os.environ["REMAT_SITE"] / f"{page}.html").resolve()
+
+
+@cache
+def soup(path: Path) -> BeautifulSoup:
+    return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+
+
+@each_page
+def test_links_within_the_site_lead_somewhere(page: str):
+    path = file(page)
+    for link in soup(path).select("a[href]"):
+        url = urlparse(str(link["href"]))
+        if url.scheme or url.netloc:
+            continue
+        target = (path.parent / unquote(url.path)).resolve() if url.path else path
+        assert target.exists(), link
+        if url.fragment and target.suffix == ".html":
+            assert soup(target).find(id=unquote(url.fragment)), link
+
+
+@each_page
+def test_images_have_alt_text(page: str):
+    for image in soup(file(page)).select("main img"):
+        alt = str(image.get("alt", ""))
+        assert alt and "/" not in alt and not re.search(r"[0-9a-f]{16}", alt), image
+
+
+@each_lecture
+def test_figures_are_numbered_and_captioned(page: str):
+    figures = soup(file(page)).select("main figure")
+    assert figures
+    number = LECTURES.index(page) + 1
+    for count, figure in enumerate(figures, start=1):
+        caption = figure.select_one("figcaption .caption-number")
+        assert caption is not None, figure
+        assert caption.get_text(strip=True) == f"Figure {number}.{count}"
+
+
+@each_lecture
+def test_no_image_stands_outside_a_figure(page: str):
+    main = soup(file(page)).select("main img")
+    assert main == soup(file(page)).select("main figure img")
+
+
+@each_page
+def test_the_sidebar_shows_the_whole_plan(page: str):
+    sidebar = soup(file(page)).select_one("nav.bd-docs-nav")
+    assert sidebar is not None
+    linked = [link.get_text(strip=True) for link in sidebar.select("a")]
+    planned = [item.get_text(strip=True) for item in sidebar.select("li.planned li")]
+    assert len(linked) == len(PAGES)
+    assert [re.sub(r"^\d+\. ", "", title) for title in planned] == [
+        title for group in PLANNED for title in group["titles"]
+    ]
+    assert sidebar.select("li.planned a") == []
+    numbers = [int(found[0]) for title in linked + planned if (found := re.match(r"\d+", title))]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert len(numbers) > len(LECTURES)
+
+
+@each_page
+def test_nothing_failed_while_the_notebooks_ran(page: str):
+    assert soup(file(page)).select("main .stderr, main .traceback, main .system-message") == []
+
+
+@each_page
+def test_scripts_come_from_the_site_but_for_mathjax(page: str):
+    outside = {
+        str(tag.get("src") or tag.get("href"))
+        for tag in soup(file(page)).select("script[src], link[rel=stylesheet][href]")
+        if urlparse(str(tag.get("src") or tag.get("href"))).netloc
+    }
+    assert all("mathjax@3" in address for address in outside), outside
+    assert "thebe" not in file(page).read_text(encoding="utf-8").lower()
+
+
+@each_page
+def test_no_default_of_jupyter_book_is_left(page: str):
+    text = file(page).read_text(encoding="utf-8")
+    footer = soup(file(page)).select_one("footer.bd-footer-content")
+    assert footer is not None
+    assert "The remat authors" in footer.get_text()
+    assert "2026" in footer.get_text()
+    assert "executablebooks" not in text
+    assert "My Jupyter Book" not in text
+    assert "The Jupyter Book community" not in text
+    icon = soup(file(page)).select_one("link[rel*=icon]")
+    assert icon is not None
+    assert (file(page).parent / str(icon["href"])).resolve().name == "favicon.svg"
+
+
+@each_lecture
+def test_no_markup_is_left_raw(page: str):
+    main = soup(file(page)).select_one("article.bd-article")
+    assert main is not None
+    for code in main.select("pre, code"):
+        code.decompose()
+    assert not re.search(r"\{[a-z:]+\}`|:::|\]\(#|\*\*\w|\$[^$\n]+\$", main.get_text())
+
+
+@each_lecture
+def test_headings_carry_one_number(page: str):
+    for heading in soup(file(page)).select("main :is(h1, h2, h3)"):
+        assert not re.match(r"[\d.]+\s+\d+\.", heading.get_text()), "the site numbers headings by itself"
+
+
+def luminance(color: str) -> float:
+    channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("theme, background", [("light", "#ffffff"), ("dark", "#121212")])
+def test_planned_chapters_can_be_read(theme: str, background: str):
+    css = (ROOT / "_sphinx" / "static" / "remat.css").read_text()
+    found = re.search(rf'data-theme="{theme}"\] +{{ --remat-planned: (#[0-9a-f]{{6}})', css)
+    assert found is not None
+    dark, light = sorted([luminance(found[1]), luminance(background)])
+    assert (light + 0.05) / (dark + 0.05) >= 4.5

@@ -1,0 +1,163 @@
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributed._tools.mem_tracker import MemTracker
+
+from remat.pytorch import GPTLayer, checkpoint_segments, live_bytes, mlp, peak_bytes
+
+
+def with_gradients(modules: list[nn.Module]) -> nn.Module:
+    model = nn.ModuleList(modules)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    return model
+
+
+def tracked_peak(model: nn.Module, x: Tensor, step: Callable[[], object]) -> int:
+    """The oracle: storages followed by weak references, at the level of dispatched operations."""
+    tracker = MemTracker()
+    tracker.track_external(model, x)
+    with tracker:
+        step()
+    cpu = torch.device("cpu")
+    peak, now = tracker.get_tracker_snapshot("peak")[cpu], tracker.get_tracker_snapshot("current")[cpu]
+    assert now["Total"] <= peak["Total"]
+    return int(peak["Total"] - now["Total"])  # the steps below leave nothing, so what is left lived before
+
+
+def assert_agree(measured: int, tracked: int, regions: int) -> None:
+    """Equal, but for what the tracker cannot see: scalars inside operations, and states of the random draw.
+
+    A checkpointed region holds one state until its backward, and its replay sets one more aside.
+    """
+    states, rest = divmod(measured - tracked, torch.get_rng_state().nbytes)
+    assert 0 <= states <= (regions + 1 if regions else 0)
+    assert rest < 200
+
+
+def test_history_of_elementwise_operations() -> None:
+    # a; b = exp a; a goes; c = sin b; then both go.
+    def step() -> None:
+        a = torch.ones(1000)
+        b = a.exp()
+        del a
+        b.sin()
+
+    assert live_bytes(step) == [0, 4000, 8000, 4000, 8000, 4000, 0]
+    assert peak_bytes(step) == 8000
+
+
+def test_what_lived_before_does_not_count() -> None:
+    before = torch.ones(10**6)
+    assert peak_bytes(lambda: before.exp_()) == 0
+    assert peak_bytes(lambda: before[:1000].exp()) == 4000
+
+
+@pytest.mark.parametrize("born", ["before any measurement", "in an earlier measurement"])
+def test_releasing_what_lived_before_changes_nothing(born: str) -> None:
+    held: list[Tensor] = []
+    if born == "before any measurement":
+        held.append(torch.ones(5000))
+    else:
+        peak_bytes(lambda: held.append(torch.ones(5000)))
+
+    def step() -> None:
+        held.clear()
+        torch.ones(1000)
+
+    assert live_bytes(step) == [0, 4000, 0]
+
+
+def test_what_the_step_leaves_behind_counts() -> None:
+    held: list[Tensor] = []
+    assert live_bytes(lambda: held.append(torch.ones(1000)))[-1] == 4000
+
+
+def test_temporaries_inside_an_operation_count() -> None:
+    x = torch.ones(100, 100)
+    # A sum over the strided dimension of a product: the product is a temporary result.
+    assert peak_bytes(lambda: (x * x).sum(0)) == 100 * 100 * 4 + 100 * 4
+
+
+def test_the_same_step_has_the_same_peak_again() -> None:
+    stages, x = mlp(4, 64), torch.ones(512, 64)
+    with_gradients(stages)
+
+    def step() -> None:
+        checkpoint_segments(stages, [2, 2], x).mean().backward()
+
+    assert len({peak_bytes(step) for _ in range(3)}) == 1
+
+
+@pytest.mark.parametrize("lengths", [[8], [4, 4], [1, 3, 2, 2], [1] * 8])
+@pytest.mark.parametrize("loss", ["mean", "square", "logsumexp"])
+def test_agrees_with_mem_tracker_on_a_chain(lengths: list[int], loss: str) -> None:
+    stages, x = mlp(8, 64), torch.ones(512, 64)
+    model = with_gradients(stages)
+    losses: dict[str, Callable[[Tensor], Tensor]] = {
+        "mean": lambda y: y.mean(),
+        "square": lambda y: (y * y).mean(),
+        "logsumexp": lambda y: y.logsumexp(-1).sum(),
+    }
+
+    def step() -> None:
+        losses[loss](checkpoint_segments(stages, lengths, x)).backward()
+
+    step()
+    assert_agree(peak_bytes(step), tracked_peak(model, x, step), regions=len(lengths) - 1)
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_agrees_with_mem_tracker_on_gpt_layers(recompute: str) -> None:
+    layers = [GPTLayer(64, 4, recompute=recompute) for _ in range(2)]
+    model, x = with_gradients(list(layers)), torch.ones(64, 2, 64)
+
+    def step() -> None:
+        layers[1](layers[0](x)).mean().backward()
+
+    step()
+    regions = 0 if recompute == "none" else 2
+    assert_agree(peak_bytes(step), tracked_peak(model, x, step), regions)
+
+
+def test_gradients_that_did_not_exist_count() -> None:
+    layer, x = nn.Linear(100, 100, bias=False), torch.ones(1, 100)
+
+    def step() -> None:
+        layer(x).sum().backward()
+
+    fresh = live_bytes(step)
+    assert fresh[-1] == layer.weight.nbytes
+    assert live_bytes(step)[-1] == 0  # now it exists, and backward adds to it
+
+
+def test_an_error_in_the_step_passes_through_and_the_next_measurement_works() -> None:
+    def step() -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        peak_bytes(step)
+    assert peak_bytes(lambda: torch.ones(1000)) == 4000
+
+
+def test_the_first_measurement_of_a_process_prints_nothing() -> None:
+    program = "import torch\nfrom remat.pytorch import peak_bytes\nprint(peak_bytes(lambda: torch.ones(10)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("40\n", "")
+
+
+def test_a_device_that_cannot_be_measured_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"device must be 'cpu' or a CUDA device, got 'meta'"):
+        peak_bytes(lambda: None, device="meta")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda_counts_what_the_step_allocates() -> None:
+    before = torch.ones(10**6, device="cuda")
+    # The caching allocator rounds up to 512 bytes; these are multiples.
+    assert peak_bytes(lambda: before[:1024].exp().sin(), device="cuda") == 2 * 4096
+    assert peak_bytes(lambda: before.exp_(), device="cuda") == 0
