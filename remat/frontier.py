@@ -7,14 +7,13 @@ plan of a short chain, as a check.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from fractions import Fraction
+from dataclasses import dataclass, replace
 
 from remat import _check
 from remat.chain import Chain
 from remat.dynamic import Table
 from remat.schedules import Schedule, segmented, store_all
-from remat.segments import Segment, SegmentCosts
+from remat.segments import Segment, SegmentCosts, from_marks, marks
 
 
 @dataclass(frozen=True)
@@ -84,9 +83,7 @@ class Frontier:
         if not fitting:
             least = self.points[0].peak
             found = "possible with one recompute per stage" if self.exact else "found on this memory grid"
-            raise ValueError(
-                f"budget must be at least {least:g} bytes, the least peak {found}, got {budget:g}"
-            )
+            raise ValueError(f"budget must be at least {least} bytes, the least peak {found}, got {budget}")
         return fitting[-1]
 
     def best(self, budget: float) -> Schedule:
@@ -98,15 +95,10 @@ class Frontier:
         return self.within(budget).schedule(self.chain)
 
 
-def _grid(costs: SegmentCosts, most: float, slots: int, *, hard: bool) -> tuple[int, int]:
-    """Choose the slot in quanta, and how many slots to look at.
-
-    A hard limit is not passed; otherwise a slot more than needed leaves room for the rounding of a plan that
-    needs all of it.
-    """
-    quanta = int(Fraction(most) / costs.quantum)
+def _grid(quanta: int, slots: int) -> tuple[int, int]:
+    """Choose the slot in quanta so that there are at most so many, and how many whole ones there are."""
     slot = max(1, -(-quanta // slots))
-    return slot, quanta // slot + (0 if hard or slot == 1 else 2)
+    return slot, quanta // slot
 
 
 def frontier(chain: Chain, *, slots: int = 500, budget: float | None = None) -> Frontier:
@@ -137,24 +129,27 @@ def frontier(chain: Chain, *, slots: int = 500, budget: float | None = None) -> 
     """
     slots = _check.count("slots", slots)
     costs = SegmentCosts(chain)
-    most = costs.claim(store_all(chain).segments)[0]
-    tight = budget is not None and _check.amount("budget", budget) < most
-    if budget is not None and tight:
-        most = budget
-    slot, used = _grid(costs, most, slots, hard=tight)
+    everything = marks(store_all(chain).segments)
+    most = costs.claim_marks(*everything)[0]
+    if budget is not None and (budget := _check.amount("budget", budget)) >= most:
+        budget = None
+    slot, used = _grid(costs.quanta(most if budget is None else budget), slots)
+    if budget is None and slot > 1:
+        used += 2  # room for what rounding adds to a plan that needs all of it
     table = Table(costs, slot, used, up=True)
+    plans = list(zip(*table.plans(table.levels()), strict=True))
+    if budget is None:
+        plans.append(everything)
+    if (
+        budget is not None and not plans
+    ):  # a grid laid for more memory may fit better by luck, and else knows the least
+        found = frontier(chain, slots=slots)
+        found.within(budget)
+        return replace(found, points=tuple(point for point in found.points if point.peak <= budget))
     points = []
-    for m in table.levels():
-        segments = table.segments(m)
-        peak, work = costs.claim(segments)
-        points.append(Point(peak, plain(work), segments))
-    if not points:
-        if budget is None:
-            raise ValueError(
-                f"slots must be larger for this chain, got {slots}: no plan fits so coarse a grid"
-            )
-        least = frontier(chain, slots=slots).points[0].peak
-        raise ValueError(f"budget must be at least {least:g} bytes, the least peak found, got {budget:g}")
+    for last, kept in plans:
+        peak, work = costs.claim_marks(last, kept)
+        points.append(Point(peak, plain(work), from_marks(last, kept)))
     exact = slot == 1 and costs.exact
     return Frontier(chain, pareto(points), slot=costs.to_bytes(slot), exact=exact)
 
@@ -181,9 +176,11 @@ def work_bounds(chain: Chain, budget: float, *, slots: int = 500) -> tuple[float
     >>> work_bounds(line, 40, slots=1000)
     (41.0, 42.0)
     """
+    budget = _check.amount("budget", budget)
     found = frontier(chain, slots=slots, budget=budget).within(budget)
     costs = SegmentCosts(chain)
-    slot, used = _grid(costs, budget, slots, hard=True)
+    most = costs.claim(store_all(chain).segments)[0]
+    slot, used = _grid(costs.quanta(min(budget, most)) + costs.error, slots)
     table = Table(costs, slot, used, up=False)
     return float(table.work[used, 0]), float(found.work)
 

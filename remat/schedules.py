@@ -228,6 +228,6 @@ def greedy_within(chain: Chain, budget: float) -> Schedule:
     if not within:
         least = min(peak for _, peak, _ in tried)
         raise ValueError(
-            f"budget must be at least {least:g} bytes for the greedy cuts of this chain, got {budget:g}"
+            f"budget must be at least {least} bytes for the greedy cuts of this chain, got {budget}"
         )
     return min(within, key=lambda entry: entry[:2])[2]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from math import ceil, gcd, lcm
 
@@ -22,6 +22,7 @@ from remat.chain import Action, Backward, Chain, Drop, Forward, Keep, Output
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +88,37 @@ def segment_actions(chain: Chain, segments: Sequence[Segment]) -> Iterator[Actio
             yield Backward(i)
 
 
+def marks(segments: Sequence[Segment]) -> tuple[Bools, Bools]:
+    """Tell for each stage whether a segment ends there and whether it is kept; kept stages each end one."""
+    last, kept = np.zeros((2, sum(segment.length for segment in segments)), dtype=bool)
+    end = 0
+    for segment in segments:
+        start, end = end, end + segment.length
+        kept[start:end] = segment.kept
+        last[start if segment.kept else end - 1 : end] = True
+    return last, kept
+
+
+_segment = cache(Segment)
+
+
+def from_marks(last: Bools, kept: Bools) -> tuple[Segment, ...]:
+    """Read segments back from marks; stages kept one after the other become one segment.
+
+    >>> from_marks(*marks([Segment(2), Segment(1, kept=True), Segment(1, kept=True)]))
+    (Segment(length=2, kept=False), Segment(length=2, kept=True))
+    """
+    ends = np.flatnonzero(last & ~(kept & np.r_[kept[1:], False]))
+    lengths = np.diff(ends, prepend=-1)
+    return tuple(map(_segment, lengths.tolist(), kept[ends].tolist()))
+
+
 class SegmentCosts:
     """What each possible segment of a chain needs and costs, as arrays over its last stage.
 
     Sizes are whole multiples of ``quantum`` bytes: their largest common measure, or if that is too small for
-    64-bit sums, 1 part in 2^50 of the whole chain, to which each is then rounded up. Peaks are relative to what earlier segments hold.
+    64-bit sums, 1 part in 2^50 of the whole chain, to which each is then rounded up. Peaks are relative to
+    what earlier segments hold.
     """
 
     def __init__(self, chain: Chain) -> None:
@@ -104,21 +131,28 @@ class SegmentCosts:
             [0, *(stage.scratch_forward for stage in stages)],
             [0, *(stage.scratch_backward for stage in stages)],
         ]
-        sizes = [Fraction(size) for column in columns for size in column]
+        exact = [[Fraction(size) for size in column] for column in columns]
+        sizes = [size for column in exact for size in column]
         unit = lcm(*(size.denominator for size in sizes))
         self.quantum = Fraction(gcd(*(int(size * unit) for size in sizes)) or 1, unit)
         self.exact = sum(sizes) <= 2**50 * self.quantum
         if not self.exact:
             self.quantum = sum(sizes) / Fraction(2**50)
-        whole = [
-            np.array([ceil(Fraction(size) / self.quantum) for size in column], dtype=np.int64)
-            for column in columns
-        ]
+        whole = [np.array([ceil(size / self.quantum) for size in column], dtype=np.int64) for column in exact]
         self.out, self.saved, self.scratch_forward, self.scratch_backward = whole
         self.forward_s: Floats = np.array([0.0, *(stage.forward_s for stage in stages)])
 
     def __len__(self) -> int:
         return len(self.chain)
+
+    @property
+    def error(self) -> int:
+        """The most quanta by which rounding may raise a peak: less than one for each size that it adds up."""
+        return 0 if self.exact else 4 * len(self) + 4
+
+    def quanta(self, bytes: float) -> int:
+        """Turn bytes into whole quanta, rounded down."""
+        return int(Fraction(bytes) / self.quantum)
 
     def to_bytes(self, units: int) -> float:
         """Turn a number of quanta into bytes."""
@@ -154,7 +188,7 @@ class SegmentCosts:
         np.maximum(peak, np.maximum.accumulate(sweep), out=peak)
         work = np.cumsum(self.forward_s[inside])
         if not self.tape:
-            work -= self.forward_s[inside]
+            work = np.r_[0, work[:-1]]
         return peak + self.out[start], work
 
     def kept(self, start: int) -> tuple[int, int]:
@@ -166,16 +200,14 @@ class SegmentCosts:
 
     def claim(self, segments: Sequence[Segment]) -> tuple[float, float]:
         """Return the peak (bytes) and the work (seconds) of a plan; the replay must count the same."""
-        lengths = np.array(
-            [1 if s.kept else s.length for s in segments for _ in range(s.length if s.kept else 1)]
-        )
-        kept = np.array([s.kept for s in segments for _ in range(s.length if s.kept else 1)])
-        ends = np.cumsum(lengths)
-        starts = ends - lengths
-        of = np.repeat(np.arange(len(lengths)), lengths)  # the segment of each stage
-        out, gradient, again = self.out[1:], self.out[1:], ~kept[of]
-        last = np.zeros(len(self), dtype=bool)
-        last[ends - 1] = True
+        return self.claim_marks(*marks(segments))
+
+    def claim_marks(self, last: Bools, kept: Bools) -> tuple[float, float]:
+        """Do as ``claim``, told for each stage whether a segment ends there and whether it is kept."""
+        ends = np.flatnonzero(last) + 1
+        starts = np.r_[0, ends[:-1]]
+        of: Ints = np.cumsum(last) - last  # the segment of each stage
+        out, gradient, again = self.out[1:], self.out[1:], ~kept
 
         total = np.r_[0, np.cumsum(out + self.saved[1:])]
         grown = total[1:] - total[starts][of]
@@ -187,7 +219,7 @@ class SegmentCosts:
         sweep = self.sweep - np.where(np.r_[True, last[:-1]], self.out[:-1], 0)
         np.maximum(peak, sweep, out=peak)
 
-        held = self.out[starts] + np.where(kept, self.saved[ends], 0)
+        held = self.out[starts] + np.where(kept, self.saved[1:], 0)[ends - 1]
         before = np.cumsum(held) - held
         work = self.forward_s[1:][replays].sum()
         peak += (before + self.out[starts])[of]

@@ -50,7 +50,9 @@ def lengths(draw: st.DrawFn, n: int) -> list[int]:
 def moves(chain: Chain, past: list[Action]) -> list[Action]:
     """All that a plan may do next, except to throw away the chain's input, after which no plan can end."""
     n = len(chain)
-    every: list[Action] = [Forward(i, keep) for i in range(1, n + 1) for keep in ("nothing", "output", "tape")]
+    every: list[Action] = [
+        Forward(i, keep) for i in range(1, n + 1) for keep in ("nothing", "output", "tape")
+    ]
     every += [Backward(next_backward(chain, past))]
     every += [Drop(thing) for thing in things(chain) if thing != Output(0)]
     return [action for action in every if is_allowed(chain, past, action)]

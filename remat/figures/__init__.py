@@ -1,4 +1,4 @@
-"""Figures: one function each, from numbers to a matplotlib Figure; notebooks and sliders call the same one."""
+"""Figures: one function each, from numbers to a matplotlib Figure, for notebooks and sliders alike."""
 
 from remat.figures.activations import ledger_bars, memory_bars
 from remat.figures.chains import (
@@ -8,8 +8,10 @@ from remat.figures.chains import (
     spacing_curves,
     step_memory,
 )
+from remat.figures.sharing import buffer_lifetimes
 
 __all__ = [
+    "buffer_lifetimes",
     "frontier_panels",
     "frontiers_compared",
     "ledger_bars",

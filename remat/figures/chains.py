@@ -100,15 +100,19 @@ def frontier_panels(
         panel.set_ylim(bottom=min(0, panel.get_ylim()[0]))
         panel.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
         finish(panel, x=f"peak, {unit}", y=f"work, {work_unit}", title=title, grid="both")
-    handles = {
+    entries = {
         label: handle
         for panel in axes
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
     }
     fig.legend(
-        handles.values(), handles.keys(), loc="outside lower center", ncols=min(4, len(handles)), frameon=False,
+        list(entries.values()),
+        list(entries),
+        loc="outside lower center",
+        ncols=min(4, len(entries)),
+        frameon=False,
         fontsize=9,
-    )  # fmt: skip
+    )
     return fig
 
 

@@ -91,11 +91,12 @@ def peak_bytes(step: Callable[[], object], *, device: str | torch.device = "cpu"
     >>> peak_bytes(lambda: torch.ones(10).exp())
     80
     """
-    where = torch.device(device)
-    if where.type == "cpu":
-        return max(live_bytes(step))
-    if where.type != "cuda":
+    kind = str(device).split(":")[0]
+    if kind not in ("cpu", "cuda"):
         raise ValueError(f"device must be 'cpu' or a CUDA device, got {str(device)!r}")
+    if kind == "cpu":
+        return max(live_bytes(step))
+    where = torch.device(device)
     torch.cuda.synchronize(where)
     torch.cuda.reset_peak_memory_stats(where)
     before = torch.cuda.memory_allocated(where)

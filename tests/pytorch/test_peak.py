@@ -72,6 +72,10 @@ def test_releasing_what_lived_before_changes_nothing(born: str) -> None:
     assert live_bytes(step) == [0, 4000, 0]
 
 
+def test_what_the_step_returns_is_released_at_its_end() -> None:
+    assert live_bytes(lambda: torch.ones(1000)) == [0, 4000, 0]
+
+
 def test_what_the_step_leaves_behind_counts() -> None:
     held: list[Tensor] = []
     assert live_bytes(lambda: held.append(torch.ones(1000)))[-1] == 4000
@@ -150,9 +154,10 @@ def test_the_first_measurement_of_a_process_prints_nothing() -> None:
     assert (done.stdout, done.stderr) == ("40\n", "")
 
 
-def test_a_device_that_cannot_be_measured_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"device must be 'cpu' or a CUDA device, got 'meta'"):
-        peak_bytes(lambda: None, device="meta")
+@pytest.mark.parametrize("device", ["meta", "gpu"])
+def test_a_device_that_cannot_be_measured_is_refused(device: str) -> None:
+    with pytest.raises(ValueError, match=rf"device must be 'cpu' or a CUDA device, got '{device}'"):
+        peak_bytes(lambda: None, device=device)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

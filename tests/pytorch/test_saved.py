@@ -1,3 +1,4 @@
+import gc
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -200,6 +201,19 @@ def test_nothing_is_held_while_the_context_is_open_nor_afterwards() -> None:
     reference = StorageWeakRef(z.grad_fn._saved_other.untyped_storage())
     del z
     assert reference.expired()
+
+
+def test_afterwards_a_living_graph_holds_nothing_of_the_record() -> None:
+    def references() -> int:
+        gc.collect()
+        return sum(type(thing) is StorageWeakRef for thing in gc.get_objects())
+
+    weight, before = torch.ones(10, requires_grad=True), references()
+    with saved_tensors([weight]):
+        y = (weight * torch.ones(10)).exp()
+        inside = references()
+    assert references() == before < inside
+    y.sum().backward()  # the graph was alive, with the context's hooks in it
 
 
 def test_a_step_inside_leaves_no_memory_and_the_same_peak() -> None:
