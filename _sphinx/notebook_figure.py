@@ -8,7 +8,8 @@
     ```
 
 The notebook names the figure when it shows it (`display(figure, metadata={"scrapbook": …})`). MyST-NB can
-carry such an output to another page, but without alternative text, number or caption; this directive adds them.
+carry such an output to another page, but without alternative text, number or caption; this directive adds
+them.
 """
 
 from __future__ import annotations

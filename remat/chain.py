@@ -46,6 +46,43 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class Option:
+    """One way to run a stage: what a choice inside a layer amounts to, seen from the chain.
+
+    Attributes:
+        saved: bytes that its taping forward holds besides input and output.
+        copied: bytes that go to the host and come back.
+        forward_s: seconds of one forward.
+        backward_s: seconds of one backward, the recompute before it included.
+        scratch_backward: bytes that the recompute and the backward need for a while beyond ``saved``, the
+            stage's input and output, and the gradient received.
+        name: what to call it in a table.
+    """
+
+    saved: float
+    copied: float
+    forward_s: float
+    backward_s: float
+    scratch_backward: float
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        for figure in ("saved", "copied", "forward_s", "backward_s", "scratch_backward"):
+            object.__setattr__(self, figure, _check.amount(figure, getattr(self, figure)))
+
+    def stage(self, out: float) -> Stage:
+        """Return the stage that runs this way; its output takes out bytes."""
+        return Stage(
+            out=out,
+            saved=self.saved,
+            scratch_backward=self.scratch_backward,
+            forward_s=self.forward_s,
+            backward_s=self.backward_s,
+            name=self.name,
+        )
+
+
+@dataclass(frozen=True)
 class Chain:
     """Stages in a row, and what a backward needs.
 
