@@ -68,6 +68,10 @@ class Table:
             # More memory never costs work: what the smallest budget of the block reaches bounds the others
             # from above, and what an end reaches with the largest bounds it from below. Few ends pass.
             bound = best[max(low - 1, 0) : low + 1].min()
+            if bound == 0:  # nothing is recomputed any more
+                choice[low:][best[low:] > 0] = choice[low - 1]
+                best[low:] = 0
+                break
             fit = int(np.searchsorted(least_need, high))
             hope = self.work[high - 1 - whole, start + 1 : start + 1 + fit] + own_work[:fit]
             hopeful = np.flatnonzero(hope <= bound)
@@ -89,7 +93,7 @@ class Table:
             choice[low:high][better] = ends.start + at[better]
         self.work[:, start] = best
         self.choice[:, start] = choice
-        if self.up:
+        if self.up and self.slot > 1:  # whole slots leave nothing over
             self._leave(start, peak)
 
     def _keep(self, start: int) -> Floats:

@@ -68,6 +68,8 @@ def gpt_layer(
     t: int = 1,
     sequence_parallel: bool = False,
     flash: bool = False,
+    fused_dropout: bool = False,
+    causal_pass: bool = False,
     norm_statistic_bytes: int = 0,
 ) -> Layer:
     """Describe one GPT layer: 4h feed-forward, GeLU, three dropouts, causal attention.
@@ -86,6 +88,8 @@ def gpt_layer(
         sequence_parallel: whether the parts that tensor parallelism repeats are split along s.
         flash: whether attention is one fused kernel, which writes no a·s² tensor and keeps one float32
             statistic per row of each head instead.
+        fused_dropout: whether attention dropout draws its mask in the same pass; two operations otherwise.
+        causal_pass: whether the causal mask is a pass of its own over the scores; it costs nothing otherwise.
         norm_statistic_bytes: bytes per mean and per reciprocal deviation of LayerNorm; 0 leaves them out,
             as the paper does; PyTorch keeps both in float32 (4).
 
@@ -93,7 +97,8 @@ def gpt_layer(
         The layer; its unit is s·b·h bytes.
 
     Raises:
-        ValueError: if a size is not a positive whole number, or does not divide as said above.
+        ValueError: if a size is not a positive whole number, or does not divide as said above; if a
+            variation of the attention core is asked for with flash, which has none.
 
     Source: Korthikanti et al. 2023, sections 4.1 to 4.2.2; FlashAttention: Dao et al. 2022, section 3.
 
@@ -113,6 +118,11 @@ def gpt_layer(
     _check.divides("t", t, "a", a)
     if sequence_parallel:
         _check.divides("t", t, "s", s)
+    for name, wanted in (("fused_dropout", fused_dropout), ("causal_pass", causal_pass)):
+        if flash and wanted:
+            raise ValueError(
+                f"{name} must be False with flash=True, whose one kernel does it all; got {wanted!r}"
+            )
 
     rest = t if sequence_parallel else 1  # how many GPUs share what tensor parallelism alone repeats
     sb, sbh, matrix = s * b, s * b * h, a * s * s * b
@@ -189,27 +199,29 @@ def gpt_layer(
             "query_key", "matmul", "qkv", "scores", "qkv", "QKᵀ: the gradients of Q and K contain K and Q",
             flops=2 * b * s * s * h / t, moved=(4 * sbh + 2 * matrix) / t,
         )  # fmt: skip
+        scores = "scores"
+        if causal_pass:
+            scores = tensor("masked_scores", 2 * matrix // t, ATTENTION_CORE)
+            operation(
+                "causal_mask", "causal", "scores", scores, "",
+                element_flops=matrix / t, moved=4 * matrix / t,
+            )  # fmt: skip
         tensor("softmax", 2 * matrix // t, ATTENTION_CORE)
         operation(
-            "softmax", "softmax", "scores", "softmax", "softmax",
+            "softmax", "softmax", scores, "softmax", "softmax",
             "softmax: the gradient is written with the output itself",
             element_flops=5 * matrix / t, moved=4 * matrix / t,
         )  # fmt: skip
-        tensor("attention_mask", matrix // t, ATTENTION_CORE)
+        mask = tensor("attention_mask", matrix // t, ATTENTION_CORE)
+        if not fused_dropout:
+            operation("draw_attention_mask", "mask", "", mask, "", element_flops=matrix / t, moved=matrix / t)
+        dropped = tensor("attention_dropout", 2 * matrix // t, ATTENTION_CORE)
         operation(
-            "draw_attention_mask",
-            "mask",
-            "",
-            "attention_mask",
-            "",
-            element_flops=matrix / t,
-            moved=matrix / t,
-        )
-        tensor("attention_dropout", 2 * matrix // t, ATTENTION_CORE)
-        operation(
-            "attention_dropout", "dropout", "softmax attention_mask", "attention_dropout", "attention_mask",
+            "attention_dropout", "dropout",
+            "softmax" if fused_dropout else f"softmax {mask}",
+            f"{mask} {dropped}" if fused_dropout else dropped, mask,
             "dropout: the gradient passes where the mask let the value pass",
-            element_flops=2 * matrix / t, moved=5 * matrix / t,
+            element_flops=(3 if fused_dropout else 2) * matrix / t, moved=5 * matrix / t,
         )  # fmt: skip
         tensor("context", 2 * sbh // t, "attention")
         operation(
@@ -249,5 +261,7 @@ def gpt_layer(
             "t": t,
             "sequence_parallel": sequence_parallel,
             "flash": flash,
+            "fused_dropout": fused_dropout,
+            "causal_pass": causal_pass,
         },
     )

@@ -56,7 +56,9 @@ def drop_kinds(
     return counts
 
 
-def mirror(layer: Layer, counts: Mapping[str, int], *, input_gradient: bool = True) -> Program:
+def mirror(
+    layer: Layer, counts: Mapping[str, int], *, keep: Iterable[str] = (), input_gradient: bool = True
+) -> Program:
     """Build the training step in which dropped results are recomputed just before they are first needed.
 
     Level k of the algorithm copies, in forward order, each operation with a count of k or more; a copy
@@ -67,6 +69,7 @@ def mirror(layer: Layer, counts: Mapping[str, int], *, input_gradient: bool = Tr
     Args:
         layer: the description.
         counts: how often each operation may be done again, by name; 0 for those not named.
+        keep: tensors that stay from forward although their operation is done again, for another result of it.
         input_gradient: whether the gradient of the layer's input is wanted.
 
     Returns:
@@ -74,8 +77,8 @@ def mirror(layer: Layer, counts: Mapping[str, int], *, input_gradient: bool = Tr
         ``remat.sharing.share`` what memory it needs.
 
     Raises:
-        ValueError: if counts names an operation that the layer does not have, or a count is not a whole
-            number of 0 or more.
+        ValueError: if counts names an operation that the layer does not have, a count is not a whole
+            number of 0 or more, or keep names a tensor that the layer does not have.
 
     A recomputed mask is the same mask: the generator's state is taken to be restored.
 
@@ -97,6 +100,7 @@ def mirror(layer: Layer, counts: Mapping[str, int], *, input_gradient: bool = Tr
     for name, count in counts.items():
         _check.one_of("counts", name, names)
         _check.count(f"the count of {name!r}", count, least=0)
+    stays = {layer[name].name for name in keep}
 
     newest = {tensor.name: result(tensor) for tensor in layer.tensors}  # a[v] of the paper
     taken = set(newest)
@@ -111,7 +115,7 @@ def mirror(layer: Layer, counts: Mapping[str, int], *, input_gradient: bool = Tr
                 raise ValueError(f"tensors must not be named like copies, got {sorted(clash)}")
             step = Step("recompute", op, reads, copies)
             maker.update(dict.fromkeys(copies, step))
-            newest.update({copy.tensor: copy for copy in copies})
+            newest.update({copy.tensor: copy for copy in copies if copy.tensor not in stays})
 
     plain = training(layer, input_gradient=input_gradient)
     steps: list[Step] = []

@@ -2,49 +2,73 @@
 
 It refuses a plan that uses what is not there. Every number that this book claims for a plan comes from here.
 
-Sums are exact (whole numbers, or fractions inside), so a peak does not depend on the order of additions.
+With a link to the host it is also the clock of two streams, one for compute and one for copies, each in
+order. A copy starts once all compute issued before it has finished; a compute action waits for what it reads,
+and dropping what is being copied, out or back, waits for the copy. What happens at the very same time happens
+in the plan's order.
+
+Sums are exact, so a peak does not depend on the order of additions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from fractions import Fraction
-from numbers import Integral
+from typing import get_args
 
-from remat.chain import Action, Backward, Chain, Drop, Fetch, Forward, Offload, Output, Tape
+from remat.chain import Action, Chain, Output
+from remat.hardware import Link
+from remat.machine import Effect, Machine, Purpose, ReplayError, Stream, Thing
 
-Exact = int | Fraction
-
-
-class ReplayError(ValueError):
-    """A plan uses what is not there; the message names the action and says what is missing."""
+__all__ = ["Event", "Memory", "Moment", "Replay", "ReplayError", "replay"]
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes live at one moment, by what they are there for."""
+    """Bytes live on the device at one moment, by what they are there for."""
 
     kept: float  # left by the first forward of a stage: input, checkpoints, first tapes
     recomputed: float  # made again by a later forward
+    fetched: float  # back from the host
     gradient: float  # the gradient on its way down
     scratch: float  # what the running action needs for a while
 
     @property
     def total(self) -> float:
         """All of it, bytes."""
-        return self.kept + self.recomputed + self.gradient + self.scratch
+        return self.kept + self.recomputed + self.fetched + self.gradient + self.scratch
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One action on the clock: when it ran, what was live at its fullest and after it."""
+    """One action on the clock.
+
+    Attributes:
+        action: what was done.
+        stream: "compute" or "copy".
+        start_s: when it started, seconds.
+        end_s: when it ended.
+        wait_s: how long its stream stood idle before it.
+        during: what was live just after its start.
+        after: what was live just after its end.
+    """
 
     action: Action
+    stream: Stream
     start_s: float
     end_s: float
+    wait_s: float
     during: Memory
     after: Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The memory from one moment to the next, on both sides of the link."""
+
+    time_s: float
+    device: float
+    host: float
 
 
 @dataclass(frozen=True)
@@ -52,155 +76,81 @@ class Replay:
     """What a plan costs, as counted.
 
     Attributes:
-        peak: most bytes live at once, the chain's input and the gradient included.
+        peak: most bytes live at once on the device, the chain's input and the gradient included.
+        host_peak: most bytes held by the host.
         work: seconds of forwards beyond the first of each stage (what recomputing costs).
         recomputed: how many forwards those are.
         forwards: forwards in all.
-        time_s: seconds of the whole step, forwards and backwards.
-        events: every action in order, with the memory during and after it.
+        stall_s: seconds that compute waited for copies.
+        time_s: seconds of the whole step, waits included. Collectives between GPUs are left out.
+        events: every action, with its times and the memory during and after it, in the plan's order.
+        moments: the memory over time.
     """
 
     peak: float
+    host_peak: float
     work: float
     recomputed: int
     forwards: int
+    stall_s: float
     time_s: float
     events: tuple[Event, ...]
+    moments: tuple[Moment, ...]
 
     def __str__(self) -> str:
-        return f"peak {self.peak:g}, {self.recomputed} stages recomputed at a cost of {self.work:g}"
+        stall = f", {self.stall_s:g} s waiting for copies" if self.stall_s else ""
+        return f"peak {self.peak:g}, {self.recomputed} stages recomputed at a cost of {self.work:g}{stall}"
 
 
-def _exact(value: float) -> Exact:
-    return value if isinstance(value, int) else Fraction(value)
+class _Clock:
+    """Puts effects on two streams and remembers when memory changes, in the machine's parts."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.free: dict[Stream, int] = {"compute": 0, "copy": 0}
+        self.ready: dict[Thing, int] = {Output(0): 0}
+        self.copied: dict[Thing, int] = {}  # when the copy out of something ends
+        self.purpose: dict[Thing, Purpose] = {Output(0): "kept"}
+        self.stall = 0
+        self.times: list[tuple[Stream, int, int, int]] = []  # stream, start, end, wait of each action
+        # (time, index of the action, 0 start / 1 end / 2 later, changes by purpose, change on the host);
+        # the first three tell any two apart, so they are the order of a sort
+        self.changes: list[tuple[int, int, int, list[tuple[Purpose, int]], int]] = []
+
+    def put(self, index: int, effect: Effect) -> None:
+        stream, size = effect.stream, self.machine.size
+        earliest = max([self.free[stream], *(self.ready[thing] for thing in effect.reads)])
+        if stream == "copy":
+            earliest = max(earliest, self.free["compute"])
+        elif effect.waits:
+            earliest = max([earliest, *(self.copied.get(thing, 0) for thing in effect.frees)])
+        start, end = earliest, earliest + effect.seconds
+        wait = start - self.free[stream]
+        self.free[stream] = end
+        if stream == "compute":
+            self.stall += wait
+        self.times.append((stream, start, end, wait))
+
+        begin: list[tuple[Purpose, int]] = [(effect.purpose, size(thing)) for thing in effect.makes]
+        finish: list[tuple[Purpose, int]] = [("gradient", effect.gradient)] if effect.gradient else []
+        if effect.scratch:
+            begin.append(("scratch", effect.scratch))
+            finish.append(("scratch", -effect.scratch))
+        for thing in effect.frees:
+            purpose, late = self.purpose.pop(thing), self.copied.pop(thing, 0)
+            if late > end:  # memory that is being copied out is not reused before the copy is done
+                self.changes.append((late, index, 2, [(purpose, -size(thing))], 0))
+            else:
+                finish.append((purpose, -size(thing)))
+        for thing in effect.makes:
+            self.ready[thing], self.purpose[thing] = end, effect.purpose
+        if stream == "copy" and not effect.makes:
+            self.copied[effect.reads[0]] = end
+        self.changes.append((start, index, 0, begin, max(effect.host, 0)))
+        self.changes.append((end, index, 1, finish, min(effect.host, 0)))
 
 
-def _plain(value: Exact) -> float:
-    return value if isinstance(value, int) else float(value)
-
-
-class _Machine:
-    """The state of a replay. Internal: ``replay`` is the way in."""
-
-    def __init__(self, chain: Chain) -> None:
-        n = len(chain)
-        self.chain, self.taping = chain, chain.needs == "tape"
-        self.out: list[Exact] = [_exact(chain.input), *(_exact(stage.out) for stage in chain.stages)]
-        self.saved: list[Exact] = [0, *(_exact(stage.saved) for stage in chain.stages)]
-        self.live: dict[Output | Tape, bool] = {Output(0): False}  # -> whether it was recomputed
-        self.kept: Exact = self.out[0]
-        self.recomputed: Exact = 0
-        self.gradient: Exact = 0
-        self.running: Output | None = None  # the output that lasts only until the next forward
-        self.seen = [False] * (n + 1)
-        self.next_backward = n
-        self.clock: Exact = 0
-        self.work: Exact = 0
-        self.again = self.forwards = 0
-        self.peak: Exact = self.kept
-        self.events: list[Event] = []
-
-    def size(self, what: Output | Tape) -> Exact:
-        return self.out[what.stage] if isinstance(what, Output) else self.saved[what.stage]
-
-    def add(self, what: Output | Tape, recomputed: bool) -> None:
-        self.live[what] = recomputed
-        if recomputed:
-            self.recomputed += self.size(what)
-        else:
-            self.kept += self.size(what)
-
-    def free(self, what: Output | Tape) -> None:
-        if what == self.running:
-            self.running = None
-        if self.live.pop(what):
-            self.recomputed -= self.size(what)
-        else:
-            self.kept -= self.size(what)
-
-    def holder(self, what: Output | Tape) -> Tape | None:
-        """The live tape that holds an output: its own stage's, or that of the stage that read it."""
-        if isinstance(what, Output):
-            for tape in (Tape(what.stage), Tape(what.stage + 1)):
-                if tape in self.live:
-                    return tape
-        return None
-
-    def memory(self, scratch: Exact = 0) -> Memory:
-        total = self.kept + self.recomputed + self.gradient + scratch
-        self.peak = max(self.peak, total)
-        return Memory(_plain(self.kept), _plain(self.recomputed), _plain(self.gradient), _plain(scratch))
-
-    def forward(self, action: Forward) -> tuple[Exact, Memory]:
-        i = self.stage(action.stage)
-        if action.keep == "tape" and not self.taping:
-            raise ReplayError('keep="tape" needs a chain with needs="tape"; a chain of values has no tapes')
-        if action.keep not in ("nothing", "output", "tape"):
-            raise ReplayError(f'keep must be "nothing", "output" or "tape", got {action.keep!r}')
-        if i > self.next_backward:
-            raise ReplayError(f"the backward of stage {i} has run, so nothing needs its output any more")
-        if Output(i - 1) not in self.live:
-            raise ReplayError(f"it reads output {i - 1}, which is not there")
-        if Output(i) in self.live:
-            raise ReplayError(f"it makes output {i}, which is there already: drop that first")
-        stage, again, finished = self.chain.stages[i - 1], self.seen[i], self.running
-        self.add(Output(i), again)
-        if action.keep == "tape":
-            self.add(Tape(i), again)
-        during = self.memory(_exact(stage.scratch_forward))
-        if finished is not None and self.holder(finished) is None:
-            self.free(finished)
-        self.running = Output(i) if action.keep == "nothing" else None
-        if i == len(self.chain) and not again:
-            self.gradient = self.out[i]  # the loss follows at once, and with it the first gradient
-        self.seen[i] = True
-        self.forwards += 1
-        if again:
-            self.again += 1
-            self.work += _exact(stage.forward_s)
-        return _exact(stage.forward_s), during
-
-    def backward(self, action: Backward) -> tuple[Exact, Memory]:
-        i = self.stage(action.stage)
-        if i != self.next_backward:
-            raise ReplayError(f"the next backward is that of stage {self.next_backward}")
-        if not self.seen[len(self.chain)]:
-            raise ReplayError(f"there is no gradient before stage {len(self.chain)} has run forward")
-        needed: list[Output | Tape] = [Output(i - 1), Output(i)]
-        if self.taping:
-            needed.append(Tape(i))
-        if missing := [what for what in needed if what not in self.live]:
-            raise ReplayError(f"it reads {missing[0]}, which is not there")
-        stage = self.chain.stages[i - 1]
-        assert stage.backward_s is not None
-        during = self.memory(_exact(stage.scratch_backward))
-        for what in needed[1:]:
-            self.free(what)
-        self.gradient = self.out[i - 1] if i > 1 else 0
-        self.next_backward -= 1
-        return _exact(stage.backward_s), during
-
-    def drop(self, action: Drop) -> tuple[Exact, Memory]:
-        if not isinstance(action.what, Output | Tape):
-            raise ReplayError(f"what must be an Output or a Tape, got {action.what!r}")
-        if action.what not in self.live:
-            raise ReplayError(f"{action.what} is not there")
-        if tape := self.holder(action.what):
-            raise ReplayError(f"{tape} still holds {action.what}")
-        during = self.memory()
-        self.free(action.what)
-        return 0, during
-
-    def refuse(self, action: Offload | Fetch) -> tuple[Exact, Memory]:
-        raise ReplayError("there is no link to the host in this replay")
-
-    def stage(self, stage: int) -> int:
-        if isinstance(stage, bool) or not isinstance(stage, Integral) or not 1 <= stage <= len(self.chain):
-            raise ReplayError(f"stage must be from 1 to {len(self.chain)}, got {stage!r}")
-        return int(stage)
-
-
-def replay(chain: Chain, actions: Iterable[Action]) -> Replay:
+def replay(chain: Chain, actions: Iterable[Action], *, link: Link | None = None) -> Replay:
     """Run a plan for one training step on paper and count what it costs.
 
     The loss follows the first forward of the last stage; from then on one gradient is alive, that of the
@@ -209,51 +159,78 @@ def replay(chain: Chain, actions: Iterable[Action]) -> Replay:
     Args:
         chain: the description.
         actions: the plan, an iterable of actions (a ``Schedule`` is one).
+        link: the link to the host; without one, a plan that offloads is refused.
 
     Returns:
-        Peak in bytes, work and time in seconds, and the events.
+        Peaks in bytes, work, waits and time in seconds, and the events.
 
     Raises:
         ReplayError: (a ValueError) at the first action that uses what is not there, naming it; or if the
             plan ends before every backward has run.
 
-    >>> from remat.chain import chain_of
+    >>> from remat.chain import Backward, Forward, chain_of
     >>> plan = [Forward(1), Forward(2, "output"), Forward(1, "output"), Backward(2), Backward(1)]
     >>> print(replay(chain_of([1, 1]), plan))
     peak 4, 1 stages recomputed at a cost of 1
     >>> replay(chain_of([1, 1]), [Backward(2)])
     Traceback (most recent call last):
         ...
-    remat.replay.ReplayError: action 0, Backward(stage=2): there is no gradient before stage 2 has run forward
+    remat.machine.ReplayError: action 0, Backward(stage=2): there is no gradient before stage 2 has run ...
     """
     if not isinstance(actions, Iterable):
         raise ReplayError(f"actions must be an iterable of actions, got {actions!r}")
-    machine = _Machine(chain)
-    steps: dict[type, Callable[..., tuple[Exact, Memory]]] = {
-        Forward: machine.forward,
-        Backward: machine.backward,
-        Drop: machine.drop,
-        Offload: machine.refuse,
-        Fetch: machine.refuse,
-    }
+    machine = Machine(chain, link)
+    clock, done = _Clock(machine), []
     for index, action in enumerate(actions):
-        step = steps.get(type(action))
-        if step is None:
+        if not isinstance(action, Action):
             raise ReplayError(f"action {index} must be an Action, got {action!r}")
         try:
-            seconds, during = step(action)
+            clock.put(index, machine.step(action))
         except ReplayError as error:
             raise ReplayError(f"action {index}, {action}: {error}") from None
-        start = machine.clock
-        machine.clock += seconds
-        machine.events.append(Event(action, _plain(start), _plain(machine.clock), during, machine.memory()))
+        done.append(action)
     if machine.next_backward:
         raise ReplayError(f"the plan ends before the backward of stage {machine.next_backward} has run")
+    return _report(machine, clock, done)
+
+
+def _report(machine: Machine, clock: _Clock, actions: list[Action]) -> Replay:
+    """Sweep over the changes of memory in the order of time."""
+
+    def bytes_(parts: int) -> float:
+        return parts if machine.byte_parts == 1 else parts / machine.byte_parts
+
+    def seconds(parts: int) -> float:
+        return parts if machine.second_parts == 1 else parts / machine.second_parts
+
+    live: dict[Purpose, int] = dict.fromkeys(get_args(Purpose), 0)
+    live["kept"] = total = peak = machine.out[0]
+    host = host_peak = 0
+    plain = {purpose: bytes_(parts) for purpose, parts in live.items()}
+    seen: dict[tuple[int, int], Memory] = {}
+    moments = [Moment(0, bytes_(total), 0)]
+    for time, index, edge, changes, on_host in sorted(clock.changes):
+        for purpose, change in changes:
+            live[purpose] += change
+            total += change
+            plain[purpose] = bytes_(live[purpose])
+        host += on_host
+        peak, host_peak = max(peak, total), max(host_peak, host)
+        seen[index, edge] = Memory(**plain)
+        if changes or on_host:
+            moments.append(Moment(seconds(time), bytes_(total), bytes_(host)))
+    events = tuple(
+        Event(action, stream, seconds(start), seconds(end), seconds(wait), seen[index, 0], seen[index, 1])
+        for index, (action, (stream, start, end, wait)) in enumerate(zip(actions, clock.times, strict=True))
+    )
     return Replay(
-        peak=_plain(machine.peak),
-        work=_plain(machine.work),
+        peak=bytes_(peak),
+        host_peak=bytes_(host_peak),
+        work=seconds(machine.work),
         recomputed=machine.again,
         forwards=machine.forwards,
-        time_s=_plain(machine.clock),
-        events=tuple(machine.events),
+        stall_s=seconds(clock.stall),
+        time_s=seconds(max(clock.free.values())),
+        events=events,
+        moments=tuple(moments),
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property
 from itertools import pairwise
-from math import ceil, gcd, lcm
+from math import gcd, lcm
 
 import numpy as np
 import numpy.typing as npt
@@ -108,7 +108,9 @@ def from_marks(last: Bools, kept: Bools) -> tuple[Segment, ...]:
     >>> from_marks(*marks([Segment(2), Segment(1, kept=True), Segment(1, kept=True)]))
     (Segment(length=2, kept=False), Segment(length=2, kept=True))
     """
-    ends = np.flatnonzero(last & ~(kept & np.r_[kept[1:], False]))
+    inside = np.zeros_like(kept)
+    inside[:-1] = kept[:-1] & kept[1:]
+    ends = np.flatnonzero(last & ~inside)
     lengths = np.diff(ends, prepend=-1)
     return tuple(map(_segment, lengths.tolist(), kept[ends].tolist()))
 
@@ -131,16 +133,22 @@ class SegmentCosts:
             [0, *(stage.scratch_forward for stage in stages)],
             [0, *(stage.scratch_backward for stage in stages)],
         ]
-        exact = [[Fraction(size) for size in column] for column in columns]
-        sizes = [size for column in exact for size in column]
-        unit = lcm(*(size.denominator for size in sizes))
-        self.quantum = Fraction(gcd(*(int(size * unit) for size in sizes)) or 1, unit)
-        self.exact = sum(sizes) <= 2**50 * self.quantum
-        if not self.exact:
-            self.quantum = sum(sizes) / Fraction(2**50)
-        whole = [np.array([ceil(size / self.quantum) for size in column], dtype=np.int64) for column in exact]
-        self.out, self.saved, self.scratch_forward, self.scratch_backward = whole
+        # Numbers above a common denominator: exact, and faster than fractions.
+        ratios = [[size.as_integer_ratio() for size in column] for column in columns]
+        parts = lcm(*(below for column in ratios for _, below in column))
+        sizes = [[above * (parts // below) for above, below in column] for column in ratios]
+        total, common = sum(map(sum, sizes)), gcd(*(size for column in sizes for size in column)) or 1
+        self.exact = total <= 2**50 * common
+        if self.exact:
+            self.quantum = Fraction(common, parts)
+            quanta = [[size // common for size in column] for column in sizes]
+        else:
+            self.quantum = Fraction(total, parts * 2**50)
+            quanta = [[-(-size * 2**50 // total) for size in column] for column in sizes]
+        self.out, self.saved, self.scratch_forward, self.scratch_backward = np.array(quanta, dtype=np.int64)
         self.forward_s: Floats = np.array([0.0, *(stage.forward_s for stage in stages)])
+        # What the first stages make together; entry i stands for stages 1 … i.
+        self.made: Ints = np.cumsum(self.out + self.saved) - self.out[0]
 
     def __len__(self) -> int:
         return len(self.chain)
@@ -162,7 +170,8 @@ class SegmentCosts:
     @cached_property
     def sweep(self) -> Ints:
         """Per stage: what a forward that keeps nothing needs, input and output included, in quanta."""
-        return self.out[:-1] + self.out[1:] + self.scratch_forward[1:]
+        sweep: Ints = self.out[:-1] + self.out[1:] + self.scratch_forward[1:]
+        return sweep
 
     def replayed(self, start: int, end: int | None = None) -> tuple[Ints, Floats]:
         """Return the peak and the work of replayed segments of stages start+1 … j, for each j up to end.
@@ -172,7 +181,7 @@ class SegmentCosts:
         end = len(self) if end is None else end
         inside = slice(start + 1, end + 1)
         out, gradient = self.out[inside], self.out[inside]
-        grown = np.cumsum(out + self.saved[inside])
+        grown = self.made[inside] - self.made[start]
         # Backward(m): everything up to m, the gradient of m, scratch.
         peak = np.maximum.accumulate(grown + gradient + self.scratch_backward[inside])
         # Replaying m while the gradient of the last output waits; values keep that output too and skip its
@@ -186,10 +195,10 @@ class SegmentCosts:
         sweep = self.sweep[start:end].copy()
         sweep[0] -= self.out[start]
         np.maximum(peak, np.maximum.accumulate(sweep), out=peak)
-        work = np.cumsum(self.forward_s[inside])
-        if not self.tape:
-            work = np.r_[0, work[:-1]]
-        return peak + self.out[start], work
+        again = self.forward_s[inside]
+        if not self.tape:  # all but the last of a segment
+            again = np.concatenate(([0.0], again[:-1]))
+        return peak + self.out[start], np.cumsum(again)
 
     def kept(self, start: int) -> tuple[int, int]:
         """Return the peak of stage start+1 if it is kept, and what it holds until its backward."""
@@ -205,18 +214,18 @@ class SegmentCosts:
     def claim_marks(self, last: Bools, kept: Bools) -> tuple[float, float]:
         """Do as ``claim``, told for each stage whether a segment ends there and whether it is kept."""
         ends = np.flatnonzero(last) + 1
-        starts = np.r_[0, ends[:-1]]
+        starts = np.concatenate(([0], ends[:-1]))
         of: Ints = np.cumsum(last) - last  # the segment of each stage
         out, gradient, again = self.out[1:], self.out[1:], ~kept
 
-        total = np.r_[0, np.cumsum(out + self.saved[1:])]
-        grown = total[1:] - total[starts][of]
+        grown = self.made[1:] - self.made[starts][of]
         peak = grown + gradient + self.scratch_backward[1:]
         forward = grown + self.scratch_forward[1:]
         waiting = out[ends - 1][of] * (1 if self.tape else 2)
         replays = again if self.tape else again & ~last
         np.maximum(peak, forward + np.where(replays, waiting, 0), out=peak, where=replays | ~again)
-        sweep = self.sweep - np.where(np.r_[True, last[:-1]], self.out[:-1], 0)
+        sweep = self.sweep.copy()
+        sweep[starts] -= self.out[starts]  # counted below
         np.maximum(peak, sweep, out=peak)
 
         held = self.out[starts] + np.where(kept, self.saved[1:], 0)[ends - 1]

@@ -100,6 +100,13 @@ def test_a_tape_holds_the_output_that_it_read_though_that_was_not_to_be_kept() -
     assert counted.recomputed == 1
 
 
+def test_what_a_tape_held_stays_when_the_tape_goes() -> None:
+    chain = chain_of([10, 100], saved=1000, needs="tape")
+    plan: list[Action] = [Forward(1), Forward(2, "tape"), Drop(Tape(2)), Drop(Output(2)), Forward(2, "tape")]
+    plan += [Backward(2), Drop(Output(1)), Forward(1, "tape"), Backward(1)]
+    assert same_as_naive(chain, plan).recomputed == 2
+
+
 def test_scratch_counts_while_its_action_runs_and_not_after() -> None:
     chain = Chain((Stage(out=1, scratch_forward=50, scratch_backward=70),), input=0)
     counted = replay(chain, [Forward(1), Backward(1)])
@@ -151,7 +158,7 @@ TAPED = chain_of([1, 1], needs="tape")
     ("chain", "plan", "message"),
     [
         (TWO, [], "ends before the backward of stage 2"),
-        (TWO, [Forward(2)], "action 0, .*reads output 1, which is not there"),
+        (TWO, [Forward(2)], "action 0, .*reads Output.stage=1., which is not there"),
         (TWO, [Forward(1), Forward(1)], "action 1, .*makes output 1, which is there already"),
         (TWO, [Forward(0)], "stage must be from 1 to 2, got 0"),
         (TWO, [Forward(3)], "stage must be from 1 to 2, got 3"),

@@ -8,15 +8,24 @@ from remat.figures.chains import (
     spacing_curves,
     step_memory,
 )
+from remat.figures.layers import choice_frontiers, offload_frontiers
+from remat.figures.planning import advice_picture, strategy_panels
 from remat.figures.sharing import buffer_lifetimes
+from remat.figures.streams import efficiency_curves, stream_timelines
 
 __all__ = [
+    "advice_picture",
     "buffer_lifetimes",
+    "choice_frontiers",
+    "efficiency_curves",
     "frontier_panels",
     "frontiers_compared",
     "ledger_bars",
     "memory_bars",
+    "offload_frontiers",
     "predicted_and_measured",
     "spacing_curves",
     "step_memory",
+    "strategy_panels",
+    "stream_timelines",
 ]

@@ -152,6 +152,7 @@ def step_memory(replays: Mapping[str, Replay], *, unit: str = "outputs of one st
         parts = [
             ("kept from the first forward", KEEP, [event.during.kept for event in counted.events]),
             ("recomputed", RECOMPUTE, [event.during.recomputed for event in counted.events]),
+            ("fetched from the host", OFFLOAD, [event.during.fetched for event in counted.events]),
             ("gradient", GRADIENT, [event.during.gradient for event in counted.events]),
             ("scratch", SCRATCH, [event.during.scratch for event in counted.events]),
         ]

@@ -1,0 +1,139 @@
+"""Figures of chapter 5: strategies side by side, and the order of advice as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+
+from remat.advice import Price
+from remat.figures.style import INK, KEEP, LIMIT, MUTED, OFFLOAD, RECOMPUTE, WAIT, figure, finish
+
+
+def strategy_panels(prices: Mapping[str, Sequence[Price]]) -> Figure:
+    """Draw what each strategy needs on the GPU and what it costs in time, on one or more links.
+
+    Args:
+        prices: name of the link -> the same strategies priced on it, in one order.
+
+    Returns:
+        Left, memory against the budget (it does not depend on the link); right, time over plain compute.
+    """
+    first = next(iter(prices.values()))
+    fig, (left, right) = figure(
+        height=1.0 + 0.42 * len(first), columns=2, sharey=True, width_ratios=[1.15, 1]
+    )
+    names = [price.strategy.name for price in first]
+    top = 1.3 * first[0].capacity
+    for row, price in enumerate(first):
+        left.barh(row, price.state / 1e9, height=0.66, color=WAIT, label="model state" if row == 0 else None)
+        left.barh(
+            row, price.activations / 1e9, left=price.state / 1e9, height=0.66, color=KEEP,
+            label="activations, at their peak" if row == 0 else None,
+        )  # fmt: skip
+        beyond = price.total > top
+        where, text = min(price.total, top) / 1e9, f"{price.total / 1e9:.0f}"
+        look: dict[str, Any] = {"va": "center", "fontweight": "bold", "fontsize": 9}
+        if beyond:
+            left.text(where - 0.8, row, text + " →", ha="right", color="white", **look)
+        else:
+            left.text(where + 0.8, row, text, ha="left", color=INK, **look)
+    left.axvline(first[0].capacity / 1e9, color=LIMIT, linewidth=1.6)
+    left.text(first[0].capacity / 1e9, -0.62, "budget", color=LIMIT, ha="center", va="bottom", fontsize=9)
+    left.set_xlim(0, top / 1e9)
+    left.set_yticks(range(len(names)), names)
+    left.set_ylim(len(names) - 0.5, -0.6)
+    left.tick_params(axis="y", length=0)
+    finish(left, x="memory of one GPU, GB", y="", grid="x")
+
+    colors, markers = [RECOMPUTE, OFFLOAD, KEEP], ["o", "s", "D"]
+    for index, (link, priced) in enumerate(prices.items()):
+        color = colors[index % 3]
+        look = {
+            "marker": markers[index % 3],
+            "linestyle": "none",
+            "markersize": 6.5,
+            "markeredgecolor": color,
+        }
+        for row, price in enumerate(priced):
+            # Links differ only where something is copied; there they stand apart.
+            offset = (index - (len(prices) - 1) / 2) * 0.22 if price.strategy.offload else 0.0
+            face = color if price.fits else "white"
+            label = link if row == 0 else None
+            right.plot(100 * price.overhead, row + offset, markerfacecolor=face, label=label, **look)
+    right.set_xlim(left=-3)
+    right.tick_params(axis="y", length=0)
+    finish(right, x="time over plain compute, %", y="", grid="x")
+    handles = [*left.get_legend_handles_labels()[0], *right.get_legend_handles_labels()[0]]
+    labels = [*left.get_legend_handles_labels()[1], *right.get_legend_handles_labels()[1]]
+    fig.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9)
+    return fig
+
+
+def _box(axes: Axes, x: float, y: float, width: float, text: str, *, face: str, ink: str = "white") -> None:
+    height = 0.74
+    axes.add_patch(
+        FancyBboxPatch(
+            (x - width / 2, y - height / 2),
+            width,
+            height,
+            boxstyle="round,pad=0.02,rounding_size=0.12",
+            facecolor=face,
+            edgecolor=MUTED if face == "white" else face,
+            linewidth=1.1,
+        )  # fmt: skip
+    )
+    axes.text(x, y, text, ha="center", va="center", fontsize=9, color=ink, linespacing=1.25)
+
+
+def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], text: str, *, side: str) -> None:
+    axes.add_patch(
+        FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=11, color=MUTED, linewidth=1.2)
+    )
+    x, y = (start[0] + end[0]) / 2, (start[1] + end[1]) / 2
+    if side == "above":
+        axes.text(x, y + 0.1, text, ha="center", va="bottom", fontsize=8.5, color=MUTED)
+    else:
+        axes.text(x + 0.1, y, text, ha="left", va="center", fontsize=8.5, color=MUTED)
+
+
+def advice_picture() -> Figure:
+    """Draw the order of advice: questions down the left, what to do to the right of each."""
+    steps = [
+        ("Does it fit\nwith everything kept?", "keep everything", KEEP),
+        (
+            "Does it fit once it is split better?\n(sequence parallel, ZeRO, larger t or p)",
+            "split, keep everything",
+            KEEP,
+        ),
+        ("Does it fit without the\nattention core?", "selective recompute,\nor FlashAttention", RECOMPUTE),
+        ("Does it fit without what else\nis cheap? (norms, GeLU, masks)", "recompute those too", RECOMPUTE),
+        (
+            "Does the copy of the rest hide\nbehind compute on your link?",
+            "offload what selective\nrecompute keeps",
+            OFFLOAD,
+        ),
+        (
+            "Does it fit with\none input a layer?",
+            "full recompute,\ninputs on the host if they hide",
+            RECOMPUTE,
+        ),
+    ]
+    fig, (axes,) = figure(height=6.0)
+    axes.set_axis_off()
+    for row, (question, answer, color) in enumerate(steps):
+        y = -1.12 * row
+        _box(axes, 0, y, 3.5, question, face="white", ink=INK)
+        _box(axes, 4.5, y, 3.0, answer, face=color, ink=INK if color == RECOMPUTE else "white")
+        _arrow(axes, (1.78, y), (2.97, y), "yes", side="above")
+        if row + 1 < len(steps):
+            _arrow(axes, (0, y - 0.4), (0, y - 0.73), "no", side="right")
+    last = -1.12 * len(steps)
+    _arrow(axes, (0, last + 1.12 - 0.4), (0, last + 1.12 - 0.73), "no", side="right")
+    _box(axes, 0, last, 3.5, "A smaller model state per GPU:\nmore GPUs, or ZeRO-Offload", face=WAIT, ink=INK)
+    axes.set_xlim(-1.9, 6.2)
+    axes.set_ylim(last - 0.5, 0.5)
+    return fig
