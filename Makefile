@@ -4,6 +4,7 @@ PYTHON ?= python3
 RUN    := .venv/bin/python
 READY  := .venv/ready
 SITE   := _build/html
+COLAB  := .venv-colab
 
 # Kernels, start-up files and settings of the account that runs this stay out of the book.
 export JUPYTER_PREFER_ENV_PATH := 1
@@ -13,16 +14,19 @@ export MPLCONFIGDIR := $(CURDIR)/.venv/matplotlib
 export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH MATPLOTLIBRC MPLBACKEND
 
-.PHONY: help book test lint format notebooks clean distclean
+.PHONY: help book test test-colab lint format notebooks picture retarget clean distclean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make book       build the site into $(SITE)"
 	@echo "make test       style, types, tests, notebooks and the site"
+	@echo "make test-colab run every notebook with the packages of Google Colab"
 	@echo "make notebooks  run every notebook in place and clean it"
+	@echo "make picture    take the picture of the README from its notebook"
+	@echo "make retarget REPO=owner/name   name the public repository, everywhere"
 	@echo "make lint       style and types only"
 	@echo "make format     put the style right"
-	@echo "make clean      remove what was built; make distclean removes .venv too"
+	@echo "make clean      remove what was built; make distclean removes .venv and $(COLAB) too"
 
 # Made again only when the pins or the package's description change. Two things would print into the first notebook,
 # and are settled here: a kernel's warning that it talks to its own machine unencrypted, and matplotlib's font cache.
@@ -49,6 +53,15 @@ test: lint book
 	REMAT_SITE=$(SITE) $(RUN) -m pytest --nbval --nbval-current-env --nbval-cell-timeout=120 \
 	  --nbval-sanitize-with=tests/book/sanitize.cfg tests remat notebooks
 
+# The same versions as on Colab, but for PyTorch, which is the one in .venv.
+$(COLAB)/ready: tests/colab/requirements.txt tests/colab/environment.py requirements.txt | $(READY)
+	@echo "Installing Colab's versions into $(COLAB) (a minute or two the first time) ..."
+	@$(RUN) tests/colab/environment.py $(COLAB)
+	@touch $@
+
+test-colab: $(COLAB)/ready
+	REMAT_COLAB=$(COLAB) $(RUN) -m pytest --durations=0 tests/colab
+
 lint: $(READY)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
@@ -61,9 +74,15 @@ format: $(READY)
 notebooks: $(READY)
 	$(RUN) _sphinx/clean_notebooks.py notebooks/*.ipynb
 
+picture: $(READY)
+	$(RUN) _sphinx/picture.py
+
+retarget:
+	@$(PYTHON) _sphinx/retarget.py "$(REPO)"
+
 clean:
 	rm -rf _build .pytest_cache .ruff_cache .mypy_cache .hypothesis *.egg-info
 	find remat tests _sphinx benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 distclean: clean
-	rm -rf .venv
+	rm -rf .venv $(COLAB)

@@ -4,8 +4,8 @@ Run from the top of the repository, on a machine that does nothing else (about a
 
     .venv/bin/python benchmarks/choices.py
 
-What is compared runs in turns in this one process, and medians are shown. Memory is the most that Python and
-numpy have allocated at once during one call, as tracemalloc counts it, in a run of its own: tracing costs time.
+What is compared runs in turns in this one process, and medians are shown. Memory is the most that Python
+and numpy have allocated at once during one call, as tracemalloc counts it in a run of its own.
 """
 
 import platform
@@ -28,7 +28,7 @@ REPEATS = 9
 
 
 def recursion(layer: Layer, costs: Mapping[str, float], words: tuple[str, ...]) -> list[tuple[float, float]]:
-    """Bytes kept and recompute of every choice, one after the other, asking for one tensor after the other."""
+    """Bytes kept and recompute of every choice, one after the other, tensor by tensor."""
     maker = {name: op for op in layer.operations for name in op.outputs}
     free = [tensor.name for tensor in layer.saved if tensor.name != layer.input]
     size = {tensor.name: tensor.bytes for tensor in layer.tensors}
@@ -91,7 +91,9 @@ def main() -> None:
             pcie
         ),
     }
-    slow = {"3^12, recursion in plain Python": lambda: recursion(layer, costs, three)}
+    slow: dict[str, Callable[[], object]] = {
+        "3^12, recursion in plain Python": lambda: recursion(layer, costs, three)
+    }
     seconds = medians(jobs, repeats=REPEATS) | medians(slow, repeats=1)
     memory = {name: peak_megabytes(job) for name, job in jobs.items()}
     rows: list[list[object]] = []

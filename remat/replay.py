@@ -207,16 +207,18 @@ def _report(machine: Machine, clock: _Clock, actions: list[Action]) -> Replay:
     live["kept"] = total = peak = machine.out[0]
     host = host_peak = 0
     plain = {purpose: bytes_(parts) for purpose, parts in live.items()}
-    seen: dict[tuple[int, int], Memory] = {}
+    memory, seen = Memory(**plain), {}  # after the start and the end of each action
     moments = [Moment(0, bytes_(total), 0)]
     for time, index, edge, changes, on_host in sorted(clock.changes):
         for purpose, change in changes:
             live[purpose] += change
             total += change
             plain[purpose] = bytes_(live[purpose])
+        if changes:
+            memory = Memory(**plain)
         host += on_host
         peak, host_peak = max(peak, total), max(host_peak, host)
-        seen[index, edge] = Memory(**plain)
+        seen[index, edge] = memory
         if changes or on_host:
             moments.append(Moment(seconds(time), bytes_(total), bytes_(host)))
     events = tuple(

@@ -147,8 +147,7 @@ class SegmentCosts:
             quanta = [[-(-size * 2**50 // total) for size in column] for column in sizes]
         self.out, self.saved, self.scratch_forward, self.scratch_backward = np.array(quanta, dtype=np.int64)
         self.forward_s: Floats = np.array([0.0, *(stage.forward_s for stage in stages)])
-        # What the first stages make together; entry i stands for stages 1 … i.
-        self.made: Ints = np.cumsum(self.out + self.saved) - self.out[0]
+        self.made: Ints = np.cumsum(self.out + self.saved)  # by the first stages together
 
     def __len__(self) -> int:
         return len(self.chain)

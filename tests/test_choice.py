@@ -12,6 +12,7 @@ from remat.cost import flops, forward_cost, roofline
 from remat.gpt import gpt_layer
 from remat.hardware import device
 from remat.layer import Layer, Operation, Tensor
+from remat.mirror import mirror
 from remat.replay import replay
 from remat.schedules import store_all
 from remat.sharing import share
@@ -101,7 +102,7 @@ def test_in_a_chain_an_option_takes_what_its_program_has_alive(
     """Liveness by definition, with the layer's output there all along, since the chain holds it."""
     net, stay = drawn
     layer = net.layer
-    assume(layer.operations)
+    assume(layer.output != layer.input)
     away = [name for name in stay if name not in (layer.input, layer.output) and data.draw(st.booleans())]
     costs = {op.name: i + 1 for i, op in enumerate(layer.operations)}
     found = option(layer, costs, kept=set(stay) - set(away), offloaded=away, name="this")
@@ -192,3 +193,8 @@ def test_an_option_that_cannot_be_is_refused(arguments: dict[str, Any], message:
 def test_a_program_of_unknown_tensors_is_refused() -> None:
     with pytest.raises(ValueError, match="kept must be one of 'x', 'ln1', .*, got 'lm_head'"):
         program(gpt_layer(**SMALL), kept=["lm_head"])
+
+
+def test_mirror_keeps_only_tensors_that_there_are() -> None:
+    with pytest.raises(ValueError, match="tensor must be one of 'x', 'ln1', .*, got 'lm_head'"):
+        mirror(gpt_layer(**SMALL), {}, keep=["lm_head"])

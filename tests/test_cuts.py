@@ -13,7 +13,7 @@ UNEVEN = chain_of([1, 4] * 8, costs=[4, 1] * 8)
 
 
 @given(chains(most=6))
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_every_plan_is_listed_once_with_what_replay_counts(chain: Chain) -> None:
     cuts = every_cut(chain)
     listed = {cuts.segments(i): (cuts.peak[i], cuts.work[i]) for i in range(len(cuts))}

@@ -43,11 +43,35 @@ def pairs(found: Frontier) -> list[tuple[float, float]]:
 
 
 @given(chains(most=6))
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_the_frontier_is_that_of_all_plans_replayed(chain: Chain) -> None:
     found = frontier(chain)
     assert found.exact
     assert pairs(found) == pareto(by_brute_force(chain))
+
+
+@given(chains(most=5, number=st.integers(0, 200) | st.integers(0, 2)))
+@settings(max_examples=50)
+def test_hundreds_of_budgets_are_exact_too(chain: Chain) -> None:
+    found = frontier(chain, slots=10**4)
+    assert found.exact
+    assert pairs(found) == pareto(by_brute_force(chain))
+
+
+@given(chains(most=5), st.integers(1, 5))
+@settings(max_examples=40)
+def test_the_frontier_does_not_depend_on_how_many_budgets_are_treated_at_once(
+    chain: Chain, block: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("remat.dynamic._BLOCK", block)
+        assert pairs(frontier(chain)) == pareto(by_brute_force(chain))
+
+
+def test_stages_that_cost_nothing_are_still_replayed_to_save_memory() -> None:
+    stages = (Stage(1, scratch_backward=200, forward_s=0), *[Stage(1, saved=110, forward_s=0)] * 2)
+    chain = Chain(stages, needs="tape")
+    assert pairs(frontier(chain)) == pareto(by_brute_force(chain))
 
 
 @given(chains(most=10))
@@ -106,7 +130,7 @@ def test_the_two_chains_of_sixteen() -> None:
 
 
 @given(chains(most=5, number=awkward), st.sampled_from([1, 2, 3, 5, 10, 30, 100, 1000]), st.data())
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_on_a_grid_a_budget_is_kept_and_the_bounds_hold(
     chain: Chain, slots: int, data: st.DataObject
 ) -> None:
@@ -133,7 +157,7 @@ def test_on_a_grid_a_budget_is_kept_and_the_bounds_hold(
 
 
 @given(chains(most=5, number=awkward), st.sampled_from([1, 2, 3, 10, 100]))
-@settings(max_examples=80)
+@settings(max_examples=50)
 def test_on_a_grid_points_are_plans_that_fall_and_end_in_storing_everything(chain: Chain, slots: int) -> None:
     found = frontier(chain, slots=slots)
     plans = by_brute_force(chain)
@@ -162,14 +186,16 @@ def test_a_thousand_slots_lose_little_on_a_chain_that_nobody_could_enumerate(nee
         assert high <= 1.1 * low
 
 
+@pytest.mark.parametrize("kind", [float, int])
 @pytest.mark.parametrize("needs", MODELS)
-def test_a_coarse_grid_reaches_far_below_what_storing_everything_needs(needs: str) -> None:
+def test_a_coarse_grid_reaches_far_below_what_storing_everything_needs(needs: str, kind: type) -> None:
     """Roundings must not add up along a plan: 300 stages on 60 slots would take 300 slots otherwise."""
     random = np.random.default_rng(3)
-    chain = chain_of(random.uniform(1, 10, 300), costs=random.uniform(1, 10, 300), needs=needs)  # type: ignore[arg-type]
+    sizes, costs = random.uniform(1000, 10000, (2, 300)).astype(kind).tolist()
+    chain = chain_of(sizes, costs=costs, needs=needs)  # type: ignore[arg-type]
     found = frontier(chain, slots=60)
     everything = replay(chain, store_all(chain)).peak
-    assert found.points[0].peak < everything / 5
+    assert found.points[0].peak < everything / 8  # without leftovers a sixth, or a fifth with tapes
     assert found.points[-1].work == 0
 
 

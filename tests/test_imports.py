@@ -9,7 +9,18 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "remat"
 # Modules that use the standard library alone, and those that alone may use an optional library.
-STANDARD_ONLY = {"_check", "hardware", "layer", "gpt", "choice", "cost", "chain", "replay", "memory"}
+STANDARD_ONLY = {
+    "_check",
+    "hardware",
+    "layer",
+    "gpt",
+    "choice",
+    "cost",
+    "chain",
+    "machine",
+    "replay",
+    "memory",
+}
 STANDARD_ONLY |= {"steps", "mirror", "sharing"}  # what choice lowers a layer with
 ALLOWED = {"torch": "pytorch", "matplotlib": "figures", "ipywidgets": "explore", "IPython": "explore"}
 

@@ -51,7 +51,7 @@ def naive_refused_at(chain: Chain, plan: list[Action]) -> int | None:
 
 
 @given(st.data())
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_any_valid_plan_counts_as_the_naive_replay_counts(data: st.DataObject) -> None:
     chain = data.draw(chains(most=5))
     same_as_naive(chain, data.draw(plans(chain)))
@@ -65,7 +65,7 @@ def test_real_sizes_are_summed_exactly(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=300)
+@settings(max_examples=200)
 def test_a_spoiled_plan_is_refused_exactly_where_it_uses_what_is_not_there(data: st.DataObject) -> None:
     chain = data.draw(chains(most=4))
     plan = data.draw(spoiled(data.draw(plans(chain, wander=5)), len(chain)))

@@ -269,6 +269,7 @@ def test_greedy_cuts_once_a_segment_holds_more_than_the_threshold(chain: Chain, 
 
 
 @given(chains(most=7))
+@settings(max_examples=40)
 def test_greedy_within_finds_the_least_work_of_its_thresholds(chain: Chain) -> None:
     sums = [sum(stage.out for stage in chain.stages[:i]) for i in range(len(chain) + 1)]
     every = [costs_of(chain, greedy(chain, threshold)) for threshold in sums]
@@ -283,6 +284,7 @@ def test_greedy_within_finds_the_least_work_of_its_thresholds(chain: Chain) -> N
 
 
 @given(st.data())
+@settings(max_examples=40)
 def test_store_all_is_the_only_plan_that_needs_no_work(data: st.DataObject) -> None:
     chain = data.draw(chains(number=st.integers(1, 9)))
     counted = replay(chain, store_all(chain))

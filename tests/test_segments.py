@@ -1,4 +1,5 @@
 import math
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 from naive import naive_replay
 from remat.chain import Chain, chain_of
 from remat.replay import replay
-from remat.segments import Segment, SegmentCosts, as_segments, segment_actions
+from remat.segments import Segment, SegmentCosts, as_segments, from_marks, marks, segment_actions
 from strategies import MODELS, chains, lengths, real
 
 
@@ -17,7 +18,7 @@ def segments_of(draw: st.DrawFn, chain: Chain) -> tuple[Segment, ...]:
 
 
 @given(st.data())
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_what_segments_are_claimed_to_cost_is_what_both_replays_count(data: st.DataObject) -> None:
     chain = data.draw(chains(most=7))
     segments = data.draw(segments_of(chain))
@@ -29,7 +30,7 @@ def test_what_segments_are_claimed_to_cost_is_what_both_replays_count(data: st.D
 
 
 @given(st.data())
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_a_claim_on_real_sizes_is_rounded_up_and_by_next_to_nothing(data: st.DataObject) -> None:
     chain = data.draw(chains(most=30, number=real | st.sampled_from([1e-9, 1e9, 0.1])))
     segments = data.draw(segments_of(chain))
@@ -67,6 +68,17 @@ def test_keeping_is_a_matter_of_single_stages(chain: Chain) -> None:
     assert together == one_by_one
     if chain.needs == "values":  # a segment of one has nothing to replay
         assert together == list(segment_actions(chain, [Segment(1)] * n))
+
+
+@given(st.data())
+def test_marks_tell_all_that_segments_tell(data: st.DataObject) -> None:
+    chain = data.draw(chains())
+    segments = data.draw(segments_of(chain))
+    last, kept = marks(segments)
+    assert len(last) == len(kept) == len(chain)
+    again = from_marks(last, kept)
+    assert list(segment_actions(chain, again)) == list(segment_actions(chain, segments))
+    assert not any(before.kept and after.kept for before, after in pairwise(again))
 
 
 def test_lengths_become_segments() -> None:

@@ -1,22 +1,26 @@
-"""A second opinion on plans that copy: rules, a clock that ticks from event to event, memory from intervals.
+"""A second opinion on plans that copy: rules, a clock that ticks, memory from intervals.
 
-``remat.replay`` computes each start as a maximum and keeps running sums. Here nothing is summed on the way: two
-queues are served as time goes by, everything in memory is an interval with a beginning and an end, and the
-memory at a moment is the sum of the intervals that cover it. It knows nothing of ``remat.machine``.
+``remat.replay`` computes each start as a maximum and keeps running sums. Here nothing is summed on the way:
+two queues are served as time goes by, everything in memory is an interval with a beginning and an end, and
+the memory at a moment is the sum of the intervals that cover it. Only ``judged``, which compares the two,
+knows both.
 """
 
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 
 from hypothesis import strategies as st
 
 from naive import Refused, Thing, size, things
 from remat.chain import Action, Backward, Chain, Drop, Fetch, Forward, Offload, Output, Tape
+from remat.hardware import Link
+from remat.replay import Replay, replay
 
-# When something happens: the time; among things at the same time, the action's place in the plan; and within an
-# action 0 its start, 1 its end, 2 the end of a copy that outlasts it.
+# When something happens: the time; among things at the same time, the action's place in the plan; and within
+# an action 0 its start, 1 its end, 2 the end of a copy that outlasts it.
 Key = tuple[Fraction, int, int]
 BEFORE: Key = (Fraction(-1), -1, 0)
 
@@ -85,8 +89,9 @@ class World:
                 return False
             return self.has(Output(i - 1)) and not self.has(Output(i)) and not (taping and self.has(Tape(i)))
         if isinstance(action, Backward):
-            i = action.stage
-            return 1 <= i == self.below and self.ran(len(self.chain)) > 0 and all(map(self.has, self.needed(i)))
+            if action.stage != self.below or not self.ran(len(self.chain)):
+                return False
+            return all(map(self.has, self.needed(action.stage)))
         if isinstance(action, Drop):
             return self.has(action.what) and not self.held(action.what)
         if self.bandwidth is None:
@@ -211,8 +216,8 @@ class Timeline:
         self.world = world
         self.start, self.end = serve(world.nodes)
         self.spans = list(self._spans())
-        edges = {key for span in self.spans for key in (span.first, span.last) if key is not None}
-        self.keys = sorted(edges | {key for index in range(len(self.start)) for key in self.edges(index)})
+        edges = {key for span in self.spans for key in (span.first, span.last) if key not in (None, BEFORE)}
+        self.keys = sorted(edges.union(*map(self.edges, range(len(self.start)))))
 
     def edges(self, index: int) -> tuple[Key, Key]:
         return (self.start[index], index, 0), (self.end[index], index, 1)
@@ -256,12 +261,13 @@ class Timeline:
     def totals(self) -> list[tuple[Fraction, Fraction, Fraction]]:
         """Time, bytes on the device, bytes on the host: at the beginning and at every edge."""
         told = []
-        for time, index, edge in [(Fraction(0), -1, 0), *self.keys]:
-            places = self.at((time, index, edge))
-            told.append((time, sum(places.values(), Fraction(0)) - places["host"], places["host"]))
-        return told[:1] + [entry for entry, key in zip(told[1:], self.keys, strict=True) if key != BEFORE]
+        for key in [(Fraction(0), -1, 0), *self.keys]:
+            places = self.at(key)
+            host = places.pop("host")
+            told.append((key[0], sum(places.values(), Fraction(0)), host))
+        return told
 
-    @property
+    @cached_property
     def waits(self) -> list[Fraction]:
         """How long its stream stood idle before each action."""
         idle_since = {"compute": Fraction(0), "copy": Fraction(0)}
@@ -270,6 +276,60 @@ class Timeline:
             waits.append(self.start[index] - idle_since[node.stream])
             idle_since[node.stream] = self.end[index]
         return waits
+
+
+# --- what replay counts beside it -----------------------------------------------------------------------
+
+
+Number = float | Fraction
+
+
+def wire(bandwidth: float) -> Link:
+    return Link("a wire", bandwidth, bandwidth, "a test")
+
+
+def without_repeats(told: Iterable[tuple[Number, Number, Number]]) -> list[tuple[float, float, float]]:
+    """Times and memory as floats, without the moments at which nothing changes."""
+    changes: list[tuple[float, float, float]] = []
+    for time, device, host in told:
+        if not changes or changes[-1][1:] != (float(device), float(host)):
+            changes.append((float(time), float(device), float(host)))
+    return changes
+
+
+def judged(chain: Chain, plan: Iterable[Action], bandwidth: float) -> tuple[Replay, Timeline]:
+    """Replay a plan both ways and compare all that replay reports."""
+    plan = list(plan)
+    counted, timeline = replay(chain, plan, link=wire(bandwidth)), Timeline(world_of(chain, plan, bandwidth))
+    world = timeline.world
+    assert [event.action for event in counted.events] == plan
+    for index, event in enumerate(counted.events):
+        assert event.stream == world.nodes[index].stream
+        assert (event.start_s, event.end_s, event.wait_s) == (
+            float(timeline.start[index]), float(timeline.end[index]), float(timeline.waits[index])
+        ), event  # fmt: skip
+        for memory, key in zip((event.during, event.after), timeline.edges(index), strict=True):
+            places = timeline.at(key)
+            del places["host"]
+            assert {place: getattr(memory, place) for place in places} == {
+                place: float(value) for place, value in places.items()
+            }, event
+    totals = timeline.totals()
+    assert without_repeats((m.time_s, m.device, m.host) for m in counted.moments) == without_repeats(totals)
+    assert counted.peak == float(max(device for _, device, _ in totals))
+    assert counted.host_peak == float(max(host for _, _, host in totals))
+    assert counted.time_s == float(max(timeline.end))
+    stall = sum(
+        (wait for wait, node in zip(timeline.waits, world.nodes, strict=True) if node.stream == "compute"),
+        Fraction(0),
+    )
+    assert counted.stall_s == float(stall)
+    forwards = [action.stage for action in plan if isinstance(action, Forward)]
+    assert counted.forwards == len(forwards)
+    assert counted.recomputed == len(forwards) - len(chain)
+    again = sum((Fraction(chain.stages[i - 1].forward_s) for i in forwards), Fraction(0))
+    assert counted.work == float(again - sum(Fraction(stage.forward_s) for stage in chain.stages))
+    return counted, timeline
 
 
 # --- plans that copy ------------------------------------------------------------------------------------

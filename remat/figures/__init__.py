@@ -8,6 +8,7 @@ from remat.figures.chains import (
     spacing_curves,
     step_memory,
 )
+from remat.figures.explored import step_on_frontier, strategy_bars
 from remat.figures.layers import choice_frontiers, offload_frontiers
 from remat.figures.planning import advice_picture, strategy_panels
 from remat.figures.sharing import buffer_lifetimes
@@ -26,6 +27,8 @@ __all__ = [
     "predicted_and_measured",
     "spacing_curves",
     "step_memory",
+    "step_on_frontier",
+    "strategy_bars",
     "strategy_panels",
     "stream_timelines",
 ]

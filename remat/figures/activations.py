@@ -25,6 +25,7 @@ def ledger_bars(layer: Layer) -> Figure:
         Three stacked bars. Blue is kept, orange outlines are recomputed.
     """
     fig, (axes,) = figure(height=3.0)
+    whole = layer.saved_bytes / layer.unit
     for row, word in enumerate(RECOMPUTE):
         names, left = set(kept(layer, recompute=word)), 0.0
         # Kept tensors first, so that the length of the blue is what the choice costs in memory.
@@ -34,10 +35,10 @@ def ledger_bars(layer: Layer) -> Figure:
             axes.barh(
                 row, width, left=left, height=0.66,
                 color=KEEP if stays else "white",
-                edgecolor="white" if stays else AGAIN, linewidth=1.2,
+                edgecolor="white" if stays else AGAIN, linewidth=min(1.2, 80 * width / whole),
                 hatch=None if stays else "////",
             )  # fmt: skip
-            if width >= 6:
+            if width >= 0.052 * whole:
                 axes.text(
                     left + width / 2, row, entry.name.replace("_", "\n"),
                     ha="center", va="center", fontsize=7.5, color="white" if stays else INK,
@@ -48,7 +49,7 @@ def ledger_bars(layer: Layer) -> Figure:
         axes.text(left * 1.012, row, f"{total:.4g}", va="center", fontweight="bold", color=KEEP)
     axes.set_yticks(range(len(RECOMPUTE)), [_NAMES[word] for word in RECOMPUTE])
     axes.invert_yaxis()
-    axes.set_xlim(0, layer.saved_bytes / layer.unit * 1.07)
+    axes.set_xlim(0, whole * 1.09)
     fig.legend(
         handles=[
             Patch(color=KEEP, label="kept"),

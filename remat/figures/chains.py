@@ -148,40 +148,48 @@ def step_memory(replays: Mapping[str, Replay], *, unit: str = "outputs of one st
     fig, axes = figure(height=3.3, columns=len(replays), sharey=True)
     top = max(counted.peak for counted in replays.values())
     for panel, (name, counted) in zip(axes, replays.items(), strict=True):
-        # A clock of one tick an action reads better than seconds where backwards take twice a forward.
-        parts = [
-            ("kept from the first forward", KEEP, [event.during.kept for event in counted.events]),
-            ("recomputed", RECOMPUTE, [event.during.recomputed for event in counted.events]),
-            ("fetched from the host", OFFLOAD, [event.during.fetched for event in counted.events]),
-            ("gradient", GRADIENT, [event.during.gradient for event in counted.events]),
-            ("scratch", SCRATCH, [event.during.scratch for event in counted.events]),
-        ]
-        ticks, base = np.arange(len(counted.events) + 1), np.zeros(len(counted.events))
-        for label, color, values in parts:
-            if any(values):
-                upper = base + values
-                panel.stairs(upper, ticks, baseline=base, fill=True, color=color, label=label, linewidth=0)
-                base = upper
-        panel.axhline(counted.peak, color=LIMIT, linewidth=1.2, linestyle="--")
-        panel.text(
-            ticks[-1], counted.peak + 0.02 * top, f"peak {counted.peak:.3g}", color=LIMIT, ha="right",
-            va="bottom", fontweight="bold",
-        )  # fmt: skip
-        turn = 1 + next(
-            i
-            for i, event in enumerate(counted.events)
-            if isinstance(event.action, Forward) and event.after.gradient
-        )
-        panel.axvline(turn, color=MUTED, linewidth=0.8, linestyle=":")
-        panel.text(turn, top * 1.16, " loss", color=MUTED, fontsize=8, va="top")
-        panel.set_ylim(0, top * 1.18)
-        panel.set_xlim(0, ticks[-1])
+        memory_panel(panel, counted, top=top)
         finish(
             panel, x="action", y=f"memory, {unit}" if panel is axes[0] else "",
             title=f"{name}, work {counted.work:g}",
         )  # fmt: skip
     legend_below(fig, axes[0], columns=4)
     return fig
+
+
+def memory_panel(panel: Axes, counted: Replay, *, top: float) -> None:
+    """Draw the memory over one training step into axes that reach a little above top."""
+    # A clock of one tick an action reads better than seconds where backwards take twice a forward.
+    parts = [
+        ("kept from the first forward", KEEP, [event.during.kept for event in counted.events]),
+        ("recomputed", RECOMPUTE, [event.during.recomputed for event in counted.events]),
+        ("fetched from the host", OFFLOAD, [event.during.fetched for event in counted.events]),
+        ("gradient", GRADIENT, [event.during.gradient for event in counted.events]),
+        ("scratch", SCRATCH, [event.during.scratch for event in counted.events]),
+    ]
+    end, upper = len(counted.events), np.zeros(len(counted.events))
+    for order, (label, color, values) in enumerate(parts):
+        if any(values):
+            upper = upper + values
+            steps = np.flatnonzero(np.diff(upper, prepend=-1))  # where it changes
+            panel.stairs(
+                upper[steps], [*steps, end], fill=True, color=color, label=label, linewidth=0,
+                zorder=1 - order / 10,  # what lies below in the stack covers what lies above
+            )  # fmt: skip
+    panel.axhline(counted.peak, color=LIMIT, linewidth=1.2, linestyle="--")
+    panel.text(
+        end, counted.peak + 0.02 * top, f"peak {counted.peak:.3g}", color=LIMIT, ha="right",
+        va="bottom", fontweight="bold",
+    )  # fmt: skip
+    turn = 1 + next(
+        i
+        for i, event in enumerate(counted.events)
+        if isinstance(event.action, Forward) and event.after.gradient
+    )
+    panel.axvline(turn, color=MUTED, linewidth=0.8, linestyle=":")
+    panel.text(turn, top * 1.16, " loss", color=MUTED, fontsize=8, va="top")
+    panel.set_ylim(0, top * 1.18)
+    panel.set_xlim(0, end)
 
 
 def predicted_and_measured(

@@ -24,8 +24,9 @@ _LOOKS = {
 
 
 def choice_frontiers(
-    by_flops: Choices, by_time: Choices, *, unit: float | None = None, unit_name: str = "s·b·h"
-) -> Figure:
+    by_flops: Choices, by_time: Choices, *, unit: float | None = None, unit_name: str = "s·b·h",
+    dots: bool = True, top: float | None = None,
+) -> Figure:  # fmt: skip
     """Draw the frontier of keep and recompute under two costs, with every choice as a faint dot behind.
 
     Args:
@@ -33,6 +34,8 @@ def choice_frontiers(
         by_time: all choices of the same layer under seconds.
         unit: bytes in one unit of the horizontal axis; the layer's unit if left out.
         unit_name: what that unit is called.
+        dots: whether to draw the dots.
+        top: percent at the top of the vertical axis; what the data need if left out.
 
     Returns:
         One panel with a logarithmic horizontal axis. Selective and full recompute are marked on both lines.
@@ -45,7 +48,8 @@ def choice_frontiers(
     )
     for label, choices, color, mark, dashes, shift in looks:
         shares = 100 * choices.recompute / (3 * choices.forward or 1)
-        axes.scatter(choices.kept / unit, shares, s=4, color=color, alpha=0.15, linewidths=0, zorder=1)
+        if dots:
+            axes.scatter(choices.kept / unit, shares, s=4, color=color, alpha=0.15, linewidths=0, zorder=1)
         heights = [100 * choice.share for choice in choices.frontier]
         axes.plot(
             *_stairs(choices.frontier, heights, choices, unit), color=color, linestyle=dashes, marker=None,
@@ -59,8 +63,9 @@ def choice_frontiers(
                 f"{word}, {at[0]:g}: {at[1]:.2f} %", at, xytext=shift, textcoords="offset points", fontsize=9,
                 bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85}, zorder=6,
             )  # fmt: skip
-    axes.set_ylim(bottom=-2)
-    axes.plot([], [], "o", color=MUTED, markersize=2.5, alpha=0.6, label="one choice (of either color)")
+    axes.set_ylim(bottom=-2, top=top)
+    if dots:
+        axes.plot([], [], "o", color=MUTED, markersize=2.5, alpha=0.6, label="one choice (of either color)")
     _bytes_axis(axes, by_time, unit)
     finish(axes, x=f"kept per layer, {unit_name}", y="recompute, % of forward + backward", grid="both")
     legend_below(fig, axes, columns=3)

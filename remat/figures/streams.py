@@ -54,7 +54,7 @@ def _wait(axes: Axes, event: Event, scale: float) -> None:
 
 def stream_timelines(
     replays: Mapping[str, Replay], *, seconds: float = 1e-3, seconds_name: str = "ms", memory: float = 1e9,
-    memory_name: str = "GB",
+    memory_name: str = "GB", end_s: float | None = None,
 ) -> Figure:  # fmt: skip
     """Draw both streams of some plans on one clock, with the memory of device and host below.
 
@@ -64,6 +64,7 @@ def stream_timelines(
         seconds_name: what that unit is called.
         memory: bytes in one unit of memory.
         memory_name: what that unit is called.
+        end_s: seconds at the end of the clock's axis; the longest of the plans if left out.
     """
     heights = [ratio for _ in replays for ratio in (1.0, 0.9)]
     fig, axes = figure(
@@ -95,7 +96,8 @@ def stream_timelines(
         below.legend(loc="upper right", ncols=2, fontsize=8, frameon=False)
         finish(below, x="", y=memory_name, grid="y")
     axes[-1].set_xlabel(f"time, {seconds_name}")
-    axes[0].set_xlim(0, max(counted.time_s for counted in replays.values()) / seconds)
+    end_s = max(counted.time_s for counted in replays.values()) if end_s is None else end_s
+    axes[0].set_xlim(0, end_s / seconds)
     kinds = [("forward", KEEP), ("forward again", RECOMPUTE), ("backward", GRADIENT), ("copy", OFFLOAD)]
     used = {color for counted in replays.values() for _, color in _colored(counted)}
     handles = [Patch(color=color, label=name) for name, color in kinds if color in used]
