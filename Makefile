@@ -13,6 +13,9 @@ export IPYTHONDIR := $(CURDIR)/.venv/ipython
 export MPLCONFIGDIR := $(CURDIR)/.venv/matplotlib
 export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH MATPLOTLIBRC MPLBACKEND
+# Nor does the book say another thing where there is a GPU; CUDA_VISIBLE_DEVICES=0 lets the tests use it.
+CUDA_VISIBLE_DEVICES ?=
+export CUDA_VISIBLE_DEVICES
 
 .PHONY: help book test test-colab lint format notebooks picture retarget clean distclean
 .DEFAULT_GOAL := help
@@ -45,7 +48,7 @@ $(READY): requirements.txt pyproject.toml
 
 book: $(READY)
 	@rm -rf $(SITE)
-	.venv/bin/jupyter-book build . --all -W -n --keep-going -q
+	REMAT_FRAMES=$(CURDIR)/_build/frames .venv/bin/jupyter-book build . --all -W -n --keep-going -q
 	@echo "Open $$($(RUN) -c 'import pathlib; print(pathlib.Path("$(SITE)/index.html").resolve().as_uri())')"
 
 # One pytest run holds the tests, the doctests, the notebooks against their outputs, and the built pages.

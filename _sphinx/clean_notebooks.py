@@ -16,6 +16,7 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 SECONDS_PER_CELL = 120
+WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 CELL_METADATA = ("tags", "mystnb")  # what the site and nbval read
 NOTEBOOK_METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -44,6 +45,9 @@ def clean(notebook: NotebookNode) -> NotebookNode:
         kept = {key: cell.metadata[key] for key in CELL_METADATA if key in cell.metadata}
         cell.metadata = nbformat.from_dict(kept)
         cell.pop("attachments", None)
+        for output in cell.get("outputs", []):
+            # A view's model died with its kernel, and its number is another one at every run.
+            output.get("data", {}).pop(WIDGET_VIEW, None)
     return notebook
 
 

@@ -33,15 +33,9 @@ def offloaded() -> Figure:
     )
 
 
-def strategies() -> Figure:
-    gpt3 = shape("GPT-3 175B")
-    return figures.strategy_panels(
-        {
-            "PCIe 5": prices(
-                Setting(gpt3, s=2048, device=device("H100"), link=link("PCIe 5"), t=8, p=8, stage=7)
-            )
-        }
-    )
+PRICED = prices(
+    Setting(shape("GPT-3 175B"), s=2048, device=device("H100"), link=link("PCIe 5"), t=8, p=8, stage=7)
+)
 
 
 DRAWN: dict[str, Callable[[], Figure]] = {
@@ -67,7 +61,11 @@ DRAWN: dict[str, Callable[[], Figure]] = {
         [2, 4, 8], [replay(LINE, uniform(LINE, k)) for k in (2, 4, 8)], stages=16
     ),
     "step_memory": lambda: figures.step_memory({"every 4": replay(LINE, uniform(LINE, 4))}),
-    "strategy_panels": strategies,
+    "step_on_frontier": lambda: figures.step_on_frontier(
+        replay(LINE, uniform(LINE, 4)), every_cut(LINE).frontier, name="every 4"
+    ),
+    "strategy_bars": lambda: figures.strategy_bars(PRICED[0], memory=80e9, slowest=1),
+    "strategy_panels": lambda: figures.strategy_panels({"PCIe 5": PRICED}),
     "stream_timelines": offloaded,
 }
 
@@ -110,3 +108,16 @@ def test_step_memory_fills_up_to_what_replay_counted() -> None:
     (axes,) = figures.step_memory({"every 4": counted}).axes
     tops = [max(patch.get_data().values) for patch in axes.patches]
     assert max(tops) == counted.peak
+
+
+def test_explored_figures_show_their_numbers() -> None:
+    counted = replay(LINE, uniform(LINE, 4))
+    left, right = figures.step_on_frontier(counted, every_cut(LINE).frontier, name="every 4").axes
+    assert "peak 9" in [text.get_text() for text in left.texts]
+    assert (counted.peak, counted.work) in [
+        (line.get_xdata()[0], line.get_ydata()[0]) for line in right.lines if len(line.get_xdata()) == 1
+    ]
+    shown = texts(figures.strategy_bars(PRICED[2], memory=80e9, slowest=1))
+    assert f"{PRICED[2].total / 1e9:,.1f}" in shown and f"{PRICED[2].overhead:.1%}" in shown
+    too_much = texts(figures.strategy_bars(PRICED[0], memory=PRICED[0].total / 2, slowest=1))
+    assert f"{PRICED[0].total / 1e9:,.1f} →" in too_much

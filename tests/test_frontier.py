@@ -151,6 +151,7 @@ def test_on_a_grid_a_budget_is_kept_and_the_bounds_hold(
         return
     counted = replay(chain, schedule)
     assert counted.peak <= budget
+    assert all(point.peak <= budget for point in frontier(chain, budget=budget, slots=slots).points)
     low, high = work_bounds(chain, budget, slots=slots)
     assert low <= optimum * (1 + 2**-50) and optimum <= high * (1 + 2**-50)  # sums of seconds in floats
     assert math.isclose(high, counted.work)
@@ -197,6 +198,25 @@ def test_a_coarse_grid_reaches_far_below_what_storing_everything_needs(needs: st
     everything = replay(chain, store_all(chain)).peak
     assert found.points[0].peak < everything / 8  # without leftovers a sixth, or a fifth with tapes
     assert found.points[-1].work == 0
+    assert found.points[-2].peak > 0.975 * everything  # and it reaches up to there
+
+
+@pytest.mark.parametrize("needs", MODELS)
+def test_a_budget_that_falls_short_by_one_byte_is_not_rounded_away(needs: str) -> None:
+    slot = 2**20
+    chain = chain_of([slot] * 8, input=slot + 1, needs=needs)  # type: ignore[arg-type]
+    assert replay(chain, store_all(chain)).peak == 10 * slot + 1
+    found = frontier(chain, budget=10 * slot, slots=10)
+    assert found.points and all(point.peak <= 10 * slot for point in found.points)
+    assert found.points[-1].work > 0
+
+
+def test_storing_everything_is_found_on_a_grid_too_coarse_for_it() -> None:
+    stages = (Stage(0.1), Stage(8118, saved=8118), Stage(1, scratch_backward=0.1), Stage(0.1, saved=0.1))
+    chain = Chain(stages, input=0, needs="tape")
+    for slots in range(1, 6):
+        point = frontier(chain, slots=slots).points[-1]
+        assert (point.work, point.peak) == (0, pytest.approx(replay(chain, store_all(chain)).peak))
 
 
 def test_a_long_even_chain_is_solved_exactly_and_beats_equal_segments() -> None:

@@ -51,7 +51,8 @@ WITHIN = {
     & set(FILES) - {module}
     for module, names in IMPORTS.items()
 }
-PLAIN = [module for module in FILES if module.split(".")[0] not in ALLOWED.values()]
+DRAWS = {"explorers"}  # what is built on figures and sliders
+PLAIN = [module for module in FILES if module.split(".")[0] not in {*ALLOWED.values(), *DRAWS}]
 
 
 def reached_from(module: str) -> set[str]:

@@ -57,7 +57,8 @@ class Explorer:
         if frames > MOST_FRAMES:
             sizes = " × ".join(str(len(slider.values)) for slider in self.sliders.values())
             raise ValueError(
-                f"sliders of {self.name!r} must have at most {MOST_FRAMES} settings together, got {sizes} = {frames}"
+                f"sliders of {self.name!r} must have at most {MOST_FRAMES} settings together, "
+                f"got {sizes} = {frames}"
             )
 
     @property
@@ -104,7 +105,11 @@ class Explorer:
 
         board = Board(self)
         return (
-            {**_view(board.top), "image/png": b64encode(board.picture.value).decode(), "text/plain": self.alt},
+            {
+                **_view(board.top),
+                "image/png": b64encode(board.picture.value).decode(),
+                "text/plain": self.alt,
+            },
             {**_view(board.sentence), "text/markdown": board.said, "text/plain": board.said},
         )
 
@@ -115,9 +120,7 @@ def _view(widget: object) -> dict[str, object]:
     return {"application/vnd.jupyter.widget-view+json": view}
 
 
-def explore(
-    draw: Callable[..., tuple[Picture, str]], *, name: str, alt: str, **sliders: Slider
-) -> Explorer:
+def explore(draw: Callable[..., tuple[Picture, str]], *, name: str, alt: str, **sliders: Slider) -> Explorer:
     """Put sliders beside a figure, and a sentence under it that states the answer for their setting.
 
     Args:

@@ -7,7 +7,8 @@ import hashlib
 import inspect
 import json
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -20,7 +21,8 @@ from remat.explore.slider import Setting
 from remat.figures.saving import Picture, svg
 
 PACKAGE = Path(__file__).parents[1]
-MOST_BYTES = 80_000_000  # packed, an explorer
+MOST_BYTES = 80_000  # packed, an explorer
+_NUMBER = re.compile(r"(-?\d+(?:\.\d+)?)")
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,14 @@ def fingerprint(explorer: Explorer) -> str:
     for path in sorted(PACKAGE.rglob("*.py")):
         digest.update(f"{path.relative_to(PACKAGE).as_posix()}\0".encode() + path.read_bytes() + b"\0")
     sliders = [
-        (key, slider.label, slider.values, slider.unit, sorted(slider.notes.items(), key=repr), slider.default)
+        (
+            key,
+            slider.label,
+            slider.values,
+            slider.unit,
+            sorted(slider.notes.items(), key=repr),
+            slider.default,
+        )
         for key, slider in explorer.sliders.items()
     ]
     parts = [version("matplotlib"), version("numpy"), explorer.name, _source(explorer.draw), sliders]
@@ -72,17 +81,59 @@ def frames(explorer: Explorer, folder: Path) -> Frames:
     kept = folder / f"{explorer.name}-{fingerprint(explorer)}.json.gz"
     if not kept.is_file():
         drawn = _draw_all(explorer)
-        content = {"pictures": [picture for picture, _ in drawn], "sentences": [said for _, said in drawn]}
-        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-        _write(kept, gzip.compress(text.encode(), compresslevel=9, mtime=0))
+        _write(kept, pack([picture for picture, _ in drawn], [said for _, said in drawn]))
     packed = kept.read_bytes()
     if len(packed) > MOST_BYTES:
         raise ValueError(
-            f"the frames of {explorer.name!r} must take at most {MOST_BYTES:,} bytes packed, got {len(packed):,}: "
-            "give its sliders fewer values, or draw less"
+            f"the frames of {explorer.name!r} must take at most {MOST_BYTES:,} bytes packed, "
+            f"got {len(packed):,}: give its sliders fewer values, or draw less"
         )
+    return Frames(*unpack(packed), packed)
+
+
+def pack(pictures: Sequence[str], sentences: Sequence[str]) -> bytes:
+    """Pack pictures and sentences: what pictures share is written once, then all of it as gzipped JSON.
+
+    Pictures with the same text between their numbers share a template: its ``text``, the ``frames`` drawn
+    with it, and a ``column`` for each number, one value a frame with blanks between, or one for all.
+
+    >>> packed = pack(["<a x='1' y='5'/>", "<a x='2' y='5'/>"], ["One.", "Two."])
+    >>> json.loads(gzip.decompress(packed))["templates"]
+    [{'text': ["<a x='", "' y='", "'/>"], 'frames': [0, 1], 'columns': ['1 2', '5']}]
+    >>> unpack(packed)
+    (("<a x='1' y='5'/>", "<a x='2' y='5'/>"), ('One.', 'Two.'))
+    """
+    shared: dict[tuple[str, ...], list[tuple[int, list[str]]]] = {}
+    for frame, picture in enumerate(pictures):
+        parts = _NUMBER.split(picture)
+        shared.setdefault(tuple(parts[::2]), []).append((frame, parts[1::2]))
+    templates = [
+        {
+            "text": text,
+            "frames": [frame for frame, _ in rows],
+            "columns": [
+                column[0] if len(set(column)) == 1 else " ".join(column)
+                for column in zip(*(numbers for _, numbers in rows), strict=True)
+            ],
+        }
+        for text, rows in shared.items()
+    ]
+    content = {"sentences": list(sentences), "templates": templates}
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return gzip.compress(text.encode(), compresslevel=9, mtime=0)
+
+
+def unpack(packed: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Take pictures and sentences out again, as _sphinx/static/explore.js does."""
     content = json.loads(gzip.decompress(packed))
-    return Frames(tuple(content["pictures"]), tuple(content["sentences"]), packed)
+    pictures = {}
+    for template in content["templates"]:
+        columns = [column.split(" ") for column in template["columns"]]
+        for row, frame in enumerate(template["frames"]):
+            numbers = [column[row if len(column) > 1 else 0] for column in columns]
+            parts = zip(template["text"], [*numbers, ""], strict=True)
+            pictures[frame] = "".join(part for pair in parts for part in pair)
+    return tuple(pictures[frame] for frame in sorted(pictures)), tuple(content["sentences"])
 
 
 def _write(path: Path, content: bytes) -> None:

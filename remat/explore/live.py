@@ -63,4 +63,6 @@ class Board:
             fig, said = self._explorer.draw(**self.setting)
             self._drawn[at] = png(fig), said
         self.picture.value, self.said = self._drawn[at]
-        self.sentence.value = f'<p role="status" style="margin:0;line-height:1.5">{escape(self.said, quote=False)}</p>'
+        self.sentence.value = (
+            f'<p role="status" style="margin:0;line-height:1.5">{escape(self.said, quote=False)}</p>'
+        )

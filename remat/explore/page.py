@@ -29,19 +29,18 @@ def page(explorer: Explorer, drawn: Frames) -> str:
     at = explorer.settings.index(explorer.default)
     picture = drawn.pictures[at]
     width, height = _size(picture)
-    names = ", ".join(slider.label for slider in explorer.sliders.values())
+    names = "Explorer: " + ", ".join(slider.label for slider in explorer.sliders.values())
     ranges = "\n".join(_range(f"explore-{explorer.name}-{key}", s) for key, s in explorer.sliders.items())
     return f"""\
-<figure class="remat-explorer" id="explore-{explorer.name}" aria-label="{escape(f"Explorer: {names}")}">
+<div class="remat-explorer" id="explore-{explorer.name}" role="group" aria-label="{escape(names)}">
 <div class="remat-sliders" hidden>
 {ranges}
 </div>
-<div class="remat-picture">
-<img src="{_data(picture)}" width="{width}" height="{height}" alt="{escape(explorer.alt)}">
-</div>
+<img class="remat-picture" src="{_data(picture)}" width="{width}" height="{height}" \
+alt="{escape(explorer.alt)}">
 <p class="remat-sentence" role="status" aria-live="polite">{escape(drawn.sentences[at], quote=False)}</p>
 <script type="text/plain" class="remat-frames">{b64encode(drawn.packed).decode()}</script>
-</figure>
+</div>
 """
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 Value = int | float | str
 Setting = dict[str, Value]
@@ -22,7 +23,8 @@ class Slider:
         notes: value -> a word on it, as the model that has it, written in brackets.
 
     Raises:
-        ValueError: if there are fewer than two values, one comes twice, or default or a note is for none of them.
+        ValueError: if there are fewer than two values, one comes twice, or default or a note is for none of
+            them.
 
     >>> s = Slider("sequence length, s", (1024, 2048), default=2048, unit="tokens", notes={2048: "GPT-3"})
     >>> [s.text(value) for value in s.values]
@@ -33,7 +35,7 @@ class Slider:
     values: tuple[Value, ...]
     default: Value
     unit: str = ""
-    notes: Mapping[Value, str] = field(default_factory=dict)
+    notes: Mapping[Any, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         values = tuple(self.values)

@@ -82,7 +82,7 @@ def memory_bars(
                 index, size / 1e9, left=left / 1e9, height=0.66, color=color, edgecolor="white",
                 label=part if index == 0 else None,
             )  # fmt: skip
-            if size > 0.04 * capacity:
+            if size > 0.07 * capacity:
                 middle, ink = (left + size / 2) / 1e9, INK if color == WAIT else "white"
                 axes.text(middle, index, f"{size / 1e9:.1f}", ha="center", va="center", color=ink, fontsize=9)
             left += size

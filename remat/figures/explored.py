@@ -46,13 +46,14 @@ def step_on_frontier(counted: Replay, points: Sequence[Point], *, name: str) -> 
     return fig
 
 
-def strategy_bars(price: Price, *, memory: float, slowest: float) -> Figure:
+def strategy_bars(price: Price, *, memory: float, slowest: float, name: str = "") -> Figure:
     """Draw what one strategy needs of one GPU, and the time that it adds.
 
     Args:
         price: the strategy, priced.
         memory: bytes of the GPU; the budget, which leaves the spare free, is drawn before it.
         slowest: the overhead at the end of the time axis, 1 for twice the time of plain compute.
+        name: of the setting, for the title; the strategy's if left out.
 
     Returns:
         Two bars, one above the other. A bar longer than its axis ends in an arrow.
@@ -61,7 +62,9 @@ def strategy_bars(price: Price, *, memory: float, slowest: float) -> Figure:
     top = 1.5 * memory
     above.barh(0, price.state / 1e9, height=0.6, color=WAIT, label="model state")
     rest = max(0.0, min(price.activations, top - price.state))
-    above.barh(0, rest / 1e9, left=price.state / 1e9, height=0.6, color=KEEP, label="activations, at their peak")
+    above.barh(
+        0, rest / 1e9, left=price.state / 1e9, height=0.6, color=KEEP, label="activations, at their peak"
+    )
     beyond = price.total > top
     above.text(
         (top if beyond else price.total) / 1e9 + (-1 if beyond else 1), 0,
@@ -71,15 +74,17 @@ def strategy_bars(price: Price, *, memory: float, slowest: float) -> Figure:
     )  # fmt: skip
     for at, words, style in ((price.capacity, "budget", "--"), (memory, f"{memory / 1e9:.0f} GB", "-")):
         above.axvline(at / 1e9, color=LIMIT, linewidth=1.4, linestyle=style)
-        side = {"ha": "right"} if style == "--" else {"ha": "left"}
-        above.text(at / 1e9, -0.42, f" {words} ", color=LIMIT, va="bottom", fontsize=9, **side)  # type: ignore[arg-type]
+        shift, side = (-1, "right") if style == "--" else (1, "left")
+        above.text(at / 1e9 + shift, -0.42, words, color=LIMIT, va="bottom", ha=side, fontsize=9)
     above.set_xlim(0, top / 1e9)
     above.set_ylim(0.4, -0.75)
-    finish(above, x="memory of one GPU, GB", y="", title="fits" if price.fits else "does not fit", grid="x")
+    verdict = "fits" if price.fits else "does not fit"
+    title = f"{name or price.strategy.name}: {verdict}"
+    finish(above, x="memory of one GPU, GB", y="", title=title, grid="x")
 
     color = OFFLOAD if price.strategy.offload else RECOMPUTE
     below.barh(0, 100 * price.overhead, height=0.6, color=color)
-    below.text(100 * price.overhead, 0, f" {price.overhead:.1%}", va="center", fontweight="bold")
+    below.text(100 * price.overhead + 1.5, 0, f"{price.overhead:.1%}", va="center", fontweight="bold")
     below.set_xlim(0, 100 * slowest)
     below.set_ylim(0.4, -0.4)
     finish(below, x="time that a layer takes longer than plain compute, %", y="", grid="x")

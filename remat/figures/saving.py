@@ -14,6 +14,13 @@ Picture: TypeAlias = Figure
 _NO_METADATA: dict[str, Any] = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 _ATTRIBUTE = re.compile(r'="[^"]*"')
 _DIGITS = re.compile(r"(?<=\d\.)(\d)\d+")
+_PATH = re.compile(r'(?<= d=")[^"]*')
+_CLUTTER = (  # what matplotlib writes and no picture needs
+    (re.compile(r'(?<=<g) id="[^"]*"'), ""),
+    (re.compile(r' transform="rotate\(-0 [^"]*"'), ""),
+    (re.compile(r"font-family: [^;\"]*"), "font-family: DejaVu Sans, Verdana, sans-serif"),
+    (re.compile(r"\s*\n\s*"), ""),
+)
 
 
 def _lay_out(fig: Figure) -> None:
@@ -42,7 +49,7 @@ def png(fig: Figure, *, dpi: float = 100) -> bytes:
 
 
 def svg(fig: Figure) -> str:
-    """Save a figure as SVG: text stays text, lengths have one decimal (of a point), nothing tells when or where.
+    """Save a figure as SVG, the same bytes every time: text stays text, lengths to a tenth of a point.
 
     Args:
         fig: the figure; its layout is fixed from then on.
@@ -59,6 +66,24 @@ def svg(fig: Figure) -> str:
     with mpl.rc_context({"svg.hashsalt": "remat", "svg.fonttype": "none"}):
         fig.savefig(target, format="svg", metadata=_NO_METADATA)
     text = target.getvalue()
-    text = text[text.index("<svg") :]
+    text = text[text.index("<svg") :].strip()
     text = _ATTRIBUTE.sub(lambda found: _DIGITS.sub(r"\1", found[0]), text)
-    return re.sub(r"\s*\n\s*", "\n", text).strip()
+    text = _PATH.sub(lambda found: _shorter(found[0]), text)
+    for pattern, instead in _CLUTTER:
+        text = pattern.sub(instead, text)
+    return text
+
+
+def _shorter(path: str) -> str:
+    """Write the level and the upright lines of a path as such."""
+    words, x, y = [], "", ""
+    for command, numbers in re.findall(r"([A-Za-z])([^A-Za-z]*)", path):
+        at = numbers.split()
+        if command == "L" and at[1] == y:
+            words.append(f"H{at[0]}")
+        elif command == "L" and at[0] == x:
+            words.append(f"V{at[1]}")
+        else:
+            words.append(command + " ".join(at))
+        x, y = at[-2:] or (x, y)
+    return "".join(words)

@@ -30,7 +30,7 @@ def _colored(counted: Replay) -> list[tuple[Event, str]]:
     return colored
 
 
-def _streams(axes: Axes, counted: Replay, scale: float) -> None:
+def _streams(axes: Axes, counted: Replay, scale: float, end_s: float) -> None:
     for event, color in _colored(counted):
         row, start, width = _ROWS[event.stream], event.start_s / scale, (event.end_s - event.start_s) / scale
         if event.stream == "compute" and event.wait_s:
@@ -38,7 +38,7 @@ def _streams(axes: Axes, counted: Replay, scale: float) -> None:
         if isinstance(event.action, Drop):
             continue
         axes.barh(row, width, left=start, height=0.62, color=color, edgecolor="white", linewidth=0.7)
-        if isinstance(event.action, Forward | Backward):
+        if isinstance(event.action, Forward | Backward) and width * scale > 0.012 * end_s:
             axes.text(
                 start + width / 2, row, str(event.action.stage), ha="center", va="center", color="white",
                 fontsize=7.5, clip_on=True,
@@ -67,11 +67,12 @@ def stream_timelines(
         end_s: seconds at the end of the clock's axis; the longest of the plans if left out.
     """
     heights = [ratio for _ in replays for ratio in (1.0, 0.9)]
+    end_s = max(counted.time_s for counted in replays.values()) if end_s is None else end_s
     fig, axes = figure(
         height=2.45 * len(replays) + 0.5, rows=2 * len(replays), sharex=True, height_ratios=heights
     )
     for (title, counted), streams, below in zip(replays.items(), axes[::2], axes[1::2], strict=True):
-        _streams(streams, counted, seconds)
+        _streams(streams, counted, seconds, end_s)
         streams.set_yticks([1, 0], ["compute", "copy"])
         streams.set_ylim(-0.5, 1.5)
         streams.tick_params(axis="y", length=0)
@@ -96,7 +97,6 @@ def stream_timelines(
         below.legend(loc="upper right", ncols=2, fontsize=8, frameon=False)
         finish(below, x="", y=memory_name, grid="y")
     axes[-1].set_xlabel(f"time, {seconds_name}")
-    end_s = max(counted.time_s for counted in replays.values()) if end_s is None else end_s
     axes[0].set_xlim(0, end_s / seconds)
     kinds = [("forward", KEEP), ("forward again", RECOMPUTE), ("backward", GRADIENT), ("copy", OFFLOAD)]
     used = {color for counted in replays.values() for _, color in _colored(counted)}
