@@ -1,10 +1,11 @@
 """What the planners cost: tables in Markdown.
 
-Run from the top of the repository, on a machine that does nothing else (about five minutes):
+Run from the top of the repository, on a machine that does nothing else (about three minutes):
 
     .venv/bin/python benchmarks/planners.py
 
-Everything that is compared runs in turns in this one process, and medians are shown.
+Everything that is compared runs in turns in this one process, on one core. Times are medians of its processor
+time, which other programs on the machine lengthen less than they do the time on the clock.
 """
 
 import platform
@@ -29,13 +30,13 @@ MODELS: tuple[Needs, ...] = ("values", "tape")
 
 
 def medians(jobs: dict[str, Callable[[], object]], *, repeats: int) -> dict[str, float]:
-    """Run the jobs in turns and return the median seconds of each."""
+    """Run the jobs in turns and return the median processor seconds of each."""
     seconds: dict[str, list[float]] = {name: [] for name in jobs}
     for _ in range(repeats):
         for name, job in jobs.items():
-            start = time.perf_counter()
+            start = time.process_time()
             job()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(time.process_time() - start)
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 

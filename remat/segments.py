@@ -158,8 +158,9 @@ class SegmentCosts:
         return 0 if self.exact else 4 * len(self) + 4
 
     def quanta(self, bytes: float) -> int:
-        """Turn bytes into whole quanta, rounded down."""
-        return int(Fraction(bytes) / self.quantum)
+        """Return the most quanta that ``to_bytes`` turns into no more than so many bytes."""
+        units = int(Fraction(bytes) / self.quantum)
+        return units + (self.to_bytes(units + 1) <= bytes)  # a float may be the rounded sum of one more
 
     def to_bytes(self, units: int) -> float:
         """Turn a number of quanta into bytes."""

@@ -211,6 +211,15 @@ def test_a_budget_that_falls_short_by_one_byte_is_not_rounded_away(needs: str) -
     assert found.points[-1].work > 0
 
 
+def test_a_budget_is_compared_with_peaks_as_they_are_printed() -> None:
+    """Three times this size is no float; replay counts the nearest, which is a little less."""
+    size = 1.6977625902807083
+    chain = chain_of([size], input=size)
+    peak = replay(chain, store_all(chain)).peak
+    assert best(chain, peak).lengths == [1]
+    assert work_bounds(chain, peak, slots=2) == (0, 0)
+
+
 def test_storing_everything_is_found_on_a_grid_too_coarse_for_it() -> None:
     stages = (Stage(0.1), Stage(8118, saved=8118), Stage(1, scratch_backward=0.1), Stage(0.1, saved=0.1))
     chain = Chain(stages, input=0, needs="tape")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -27,26 +28,28 @@ def ledger_bars(layer: Layer) -> Figure:
     fig, (axes,) = figure(height=3.0)
     whole = layer.saved_bytes / layer.unit
     for row, word in enumerate(RECOMPUTE):
-        names, left = set(kept(layer, recompute=word)), 0.0
+        names = set(kept(layer, recompute=word))
         # Kept tensors first, so that the length of the blue is what the choice costs in memory.
-        for entry in sorted(layer.saved, key=lambda tensor: tensor.name not in names):
-            width = entry.bytes / layer.unit
-            stays = entry.name in names
-            axes.barh(
-                row, width, left=left, height=0.66,
-                color=KEEP if stays else "white",
-                edgecolor="white" if stays else AGAIN, linewidth=min(1.2, 80 * width / whole),
-                hatch=None if stays else "////",
-            )  # fmt: skip
+        entries = sorted(layer.saved, key=lambda tensor: tensor.name not in names)
+        stays = [entry.name in names for entry in entries]
+        widths = [entry.bytes / layer.unit for entry in entries]
+        lefts = [0.0, *accumulate(widths)]
+        axes.barh(
+            [row] * len(entries), widths, left=lefts[:-1], height=0.66,
+            color=[KEEP if stay else "white" for stay in stays],
+            edgecolor=["white" if stay else AGAIN for stay in stays],
+            linewidth=[min(1.2, 80 * width / whole) for width in widths],
+            hatch=["" if stay else "////" for stay in stays],
+        )  # fmt: skip
+        for entry, stay, width, left in zip(entries, stays, widths, lefts, strict=False):
             if width >= 0.052 * whole:
                 axes.text(
                     left + width / 2, row, entry.name.replace("_", "\n"),
-                    ha="center", va="center", fontsize=7.5, color="white" if stays else INK,
-                    bbox=None if stays else {"facecolor": "white", "edgecolor": "none", "pad": 1.2},
+                    ha="center", va="center", fontsize=7.5, color="white" if stay else INK,
+                    bbox=None if stay else {"facecolor": "white", "edgecolor": "none", "pad": 1.2},
                 )  # fmt: skip
-            left += width
         total = layer.bytes_of(names) / layer.unit
-        axes.text(left * 1.012, row, f"{total:.4g}", va="center", fontweight="bold", color=KEEP)
+        axes.text(lefts[-1] * 1.012, row, f"{total:.4g}", va="center", fontweight="bold", color=KEEP)
     axes.set_yticks(range(len(RECOMPUTE)), [_NAMES[word] for word in RECOMPUTE])
     axes.invert_yaxis()
     axes.set_xlim(0, whole * 1.09)

@@ -31,25 +31,25 @@ def _colored(counted: Replay) -> list[tuple[Event, str]]:
 
 
 def _streams(axes: Axes, counted: Replay, scale: float, end_s: float) -> None:
-    for event, color in _colored(counted):
-        row, start, width = _ROWS[event.stream], event.start_s / scale, (event.end_s - event.start_s) / scale
-        if event.stream == "compute" and event.wait_s:
-            _wait(axes, event, scale)
-        if isinstance(event.action, Drop):
-            continue
-        axes.barh(row, width, left=start, height=0.62, color=color, edgecolor="white", linewidth=0.7)
-        if isinstance(event.action, Forward | Backward) and width * scale > 0.012 * end_s:
-            axes.text(
-                start + width / 2, row, str(event.action.stage), ha="center", va="center", color="white",
-                fontsize=7.5, clip_on=True,
-            )  # fmt: skip
-
-
-def _wait(axes: Axes, event: Event, scale: float) -> None:
+    waits = [event for event in counted.events if event.stream == "compute" and event.wait_s]
     axes.barh(
-        1, event.wait_s / scale, left=(event.start_s - event.wait_s) / scale, height=0.62, color="white",
+        [_ROWS["compute"]] * len(waits), [event.wait_s / scale for event in waits],
+        left=[(event.start_s - event.wait_s) / scale for event in waits], height=0.62, color="white",
         edgecolor=WAIT, hatch="////", linewidth=0.7,
     )  # fmt: skip
+    shown = [(event, color) for event, color in _colored(counted) if not isinstance(event.action, Drop)]
+    axes.barh(
+        [_ROWS[event.stream] for event, _ in shown],
+        [(event.end_s - event.start_s) / scale for event, _ in shown],
+        left=[event.start_s / scale for event, _ in shown], height=0.62, color=[color for _, color in shown],
+        edgecolor="white", linewidth=0.7,
+    )  # fmt: skip
+    for event, _ in shown:
+        if isinstance(event.action, Forward | Backward) and event.end_s - event.start_s > 0.012 * end_s:
+            axes.text(
+                (event.start_s + event.end_s) / 2 / scale, _ROWS["compute"], str(event.action.stage),
+                ha="center", va="center", color="white", fontsize=7.5, clip_on=True,
+            )  # fmt: skip
 
 
 def stream_timelines(

@@ -31,7 +31,7 @@ def makes_image(cell: NotebookNode) -> bool:
 
 
 def explores(cell: NotebookNode) -> bool:
-    """Whether a cell shows an explorer, which carries its own alternative text and a sentence for a caption."""
+    """Whether a cell shows an explorer, which has its own alternative text and a sentence as caption."""
     return re.fullmatch(r"explorers\.\w+\(\)", cell.source.strip()) is not None
 
 
