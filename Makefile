@@ -48,7 +48,7 @@ $(READY): requirements.txt pyproject.toml
 
 book: $(READY)
 	@rm -rf $(SITE)
-	REMAT_FRAMES=$(CURDIR)/_build/frames .venv/bin/jupyter-book build . --all -W -n --keep-going -q
+	REMAT_FRAMES="$(CURDIR)/_build/frames" .venv/bin/jupyter-book build . --all -W -n --keep-going -q
 	@echo "Open $$($(RUN) -c 'import pathlib; print(pathlib.Path("$(SITE)/index.html").resolve().as_uri())')"
 
 # One pytest run holds the tests, the doctests, the notebooks against their outputs, and the built pages.

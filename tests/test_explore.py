@@ -250,6 +250,19 @@ def test_frames_are_drawn_once(kept: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert [path.suffix for path in kept.iterdir()] == [".gz"]
 
 
+def test_frames_of_another_state_of_the_package_are_removed(tmp_path: Path) -> None:
+    names = (
+        "one-0123456789abcdef.json.gz",
+        "one-two-0123456789abcdef.json.gz",
+        "two-0123456789abcdef.json.gz",
+    )
+    for name in names:
+        (tmp_path / name).touch()
+    frames(build(draw=lambda **setting: draw(**setting)), tmp_path)
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left >= set(names[1:]) and names[0] not in left and len(left) == 3
+
+
 def other_draw(*, s: int, link: str) -> tuple[Figure, str]:
     return draw(s=s, link=link)
 

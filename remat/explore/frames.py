@@ -73,7 +73,7 @@ def frames(explorer: Explorer, folder: Path) -> Frames:
 
     Args:
         explorer: what to draw.
-        folder: where frames are kept; made if it is not there.
+        folder: where frames are kept; made if it is not there. Older frames of this name are removed.
 
     Raises:
         ValueError: if the frames take more than 80 KB packed.
@@ -82,6 +82,8 @@ def frames(explorer: Explorer, folder: Path) -> Frames:
     if not kept.is_file():
         drawn = _draw_all(explorer)
         _write(kept, pack([picture for picture, _ in drawn], [said for _, said in drawn]))
+        for old in set(folder.glob(f"{explorer.name}-{'?' * 16}.json.gz")) - {kept}:
+            old.unlink(missing_ok=True)  # drawn for another state of the package
     packed = kept.read_bytes()
     if len(packed) > MOST_BYTES:
         raise ValueError(

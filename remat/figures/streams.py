@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from remat.chain import Backward, Drop, Forward
-from remat.figures.style import GRADIENT, KEEP, LIMIT, MUTED, OFFLOAD, RECOMPUTE, WAIT, figure, finish
+from remat.figures.style import GRADIENT, INK, KEEP, LIMIT, MUTED, OFFLOAD, RECOMPUTE, WAIT, figure, finish
 from remat.replay import Event, Replay
 
 _ROWS = {"compute": 1, "copy": 0}
@@ -44,11 +44,11 @@ def _streams(axes: Axes, counted: Replay, scale: float, end_s: float) -> None:
         left=[event.start_s / scale for event, _ in shown], height=0.62, color=[color for _, color in shown],
         edgecolor="white", linewidth=0.7,
     )  # fmt: skip
-    for event, _ in shown:
+    for event, color in shown:
         if isinstance(event.action, Forward | Backward) and event.end_s - event.start_s > 0.012 * end_s:
             axes.text(
                 (event.start_s + event.end_s) / 2 / scale, _ROWS["compute"], str(event.action.stage),
-                ha="center", va="center", color="white", fontsize=7.5, clip_on=True,
+                ha="center", va="center", color="white" if color == KEEP else INK, fontsize=7.5, clip_on=True,
             )  # fmt: skip
 
 
