@@ -27,7 +27,8 @@ from remat.tables import table
 SITE = Path("_build/html").resolve()
 LIMITS = {"first visit": 1_300_000, "next page": 300_000}  # bytes, for a lecture
 PACKED = {".css", ".html", ".js", ".json", ".svg", ".txt", ".xml"}
-EXPLORER = re.compile(r'<figure class="remat-explorer".*?</figure>', re.DOTALL)
+# An explorer ends with its frames; no element inside it nests another block of its kind.
+EXPLORER = re.compile(r'<div class="remat-explorer".*?</script>\s*</div>', re.DOTALL)
 PARTS = {  # where a file lies: what it is counted as, first match
     r"_static/mathjax/": "MathJax",
     r"_static/(scripts/|vendor/)fontawesome": "icons",
