@@ -23,10 +23,13 @@ class Stage:
     Attributes:
         out: bytes of its output.
         saved: bytes that a taping forward holds besides input and output.
-        scratch_forward: bytes that forward needs for a while beyond its output (and ``saved`` if it tapes).
+        scratch_forward: bytes that forward needs for a while beyond its output.
         scratch_backward: bytes that backward needs for a while beyond the gradient that it receives.
         forward_s: seconds of one forward.
         backward_s: seconds of one backward; twice the forward if left out.
+        scratch_taping: bytes that a taping forward needs for a while beyond its output and ``saved``; as
+            ``scratch_forward`` if left out. Measured stages need less here, where most of what forward
+            makes on its way is saved.
         name: what to call it in a table.
     """
 
@@ -36,13 +39,15 @@ class Stage:
     scratch_backward: float = 0
     forward_s: float = 1
     backward_s: float | None = None
+    scratch_taping: float | None = None
     name: str = ""
 
     def __post_init__(self) -> None:
         for figure in ("out", "saved", "scratch_forward", "scratch_backward", "forward_s"):
             object.__setattr__(self, figure, _check.amount(figure, getattr(self, figure)))
-        backward_s = 2 * self.forward_s if self.backward_s is None else self.backward_s
-        object.__setattr__(self, "backward_s", _check.amount("backward_s", backward_s))
+        for figure, instead in (("backward_s", 2 * self.forward_s), ("scratch_taping", self.scratch_forward)):
+            given = getattr(self, figure)
+            object.__setattr__(self, figure, _check.amount(figure, instead if given is None else given))
 
 
 @dataclass(frozen=True)

@@ -81,14 +81,16 @@ class Machine:
         self.chain, self.link, self.taping = chain, link, chain.needs == "tape"
         out, saved = [chain.input, *(stage.out for stage in stages)], [0, *(stage.saved for stage in stages)]
         # The lists have an entry 0, for the chain's input or for nothing, so that entry i is stage i's.
-        self.byte_parts, (self.out, self.saved, self.scratch_forward, self.scratch_backward) = in_parts(
+        self.byte_parts, columns = in_parts(
             [
                 out,
                 saved,
                 [0, *(stage.scratch_forward for stage in stages)],
+                [0, *(stage.scratch_taping or 0 for stage in stages)],
                 [0, *(stage.scratch_backward for stage in stages)],
             ]
         )
+        self.out, self.saved, self.scratch_forward, self.scratch_taping, self.scratch_backward = columns
         copies: list[list[Fraction]] = [[], []]
         if link is not None:
             bandwidth = Fraction(_check.amount("link.bandwidth", link.bandwidth, positive=True))
@@ -162,7 +164,7 @@ class Machine:
             makes=makes,
             frees=frees,
             purpose="recomputed" if again else "kept",
-            scratch=self.scratch_forward[i],
+            scratch=(self.scratch_taping if action.keep == "tape" else self.scratch_forward)[i],
             # The loss follows the first forward of the last stage at once, and with it the first gradient.
             gradient=self.out[i] if i == len(self.chain) and not again else 0,
         )

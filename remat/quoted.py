@@ -29,4 +29,4 @@ def quote(**texts: object) -> None:
         if not str(text).strip():
             raise ValueError(f"texts must not be empty, got {text!r} for {name}")
         metadata = {"scrapbook": {"name": name, "mime_prefix": PREFIX}}
-        display({f"{PREFIX}text/plain": str(text)}, raw=True, metadata=metadata)
+        display({f"{PREFIX}text/plain": str(text)}, raw=True, metadata=metadata)  # type: ignore[no-untyped-call]

@@ -131,6 +131,8 @@ class SegmentCosts:
             [chain.input, *(stage.out for stage in stages)],
             [0, *(stage.saved if self.tape else 0 for stage in stages)],
             [0, *(stage.scratch_forward for stage in stages)],
+            # What a forward needs that leaves all that backward reads: replayed, or kept from the first.
+            [0, *((stage.scratch_taping or 0) if self.tape else stage.scratch_forward for stage in stages)],
             [0, *(stage.scratch_backward for stage in stages)],
         ]
         # Numbers above a common denominator: exact, and faster than fractions.
@@ -145,7 +147,9 @@ class SegmentCosts:
         else:
             self.quantum = Fraction(total, parts * 2**50)
             quanta = [[-(-size * 2**50 // total) for size in column] for column in sizes]
-        self.out, self.saved, self.scratch_forward, self.scratch_backward = np.array(quanta, dtype=np.int64)
+        self.out, self.saved, self.scratch_forward, self.scratch_replay, self.scratch_backward = np.array(
+            quanta, dtype=np.int64
+        )
         self.forward_s: Floats = np.array([0.0, *(stage.forward_s for stage in stages)])
         self.made: Ints = np.cumsum(self.out + self.saved)  # by the first stages together
 
@@ -186,7 +190,7 @@ class SegmentCosts:
         peak = np.maximum.accumulate(grown + gradient + self.scratch_backward[inside])
         # Replaying m while the gradient of the last output waits; values keep that output too and skip its
         # forward, a tape is made for the last stage as for the others.
-        replay = np.maximum.accumulate(grown + self.scratch_forward[inside])
+        replay = np.maximum.accumulate(grown + self.scratch_replay[inside])
         if self.tape:
             np.maximum(peak, replay + gradient, out=peak)
         else:
@@ -205,7 +209,7 @@ class SegmentCosts:
         m = start + 1
         held = int(self.out[start] + self.saved[m])
         backward = self.out[m] + self.scratch_backward[m]
-        return int(held + self.out[m] + max(self.scratch_forward[m], backward)), held
+        return int(held + self.out[m] + max(self.scratch_replay[m], backward)), held
 
     def claim(self, segments: Sequence[Segment]) -> tuple[float, float]:
         """Return the peak (bytes) and the work (seconds) of a plan; the replay must count the same."""
@@ -220,13 +224,13 @@ class SegmentCosts:
 
         grown = self.made[1:] - self.made[starts][of]
         peak = grown + gradient + self.scratch_backward[1:]
-        forward = grown + self.scratch_forward[1:]
+        forward = grown + self.scratch_replay[1:]
         waiting = out[ends - 1][of] * (1 if self.tape else 2)
         replays = again if self.tape else again & ~last
         np.maximum(peak, forward + np.where(replays, waiting, 0), out=peak, where=replays | ~again)
         sweep = self.sweep.copy()
         sweep[starts] -= self.out[starts]  # counted below
-        np.maximum(peak, sweep, out=peak)
+        np.maximum(peak, sweep, out=peak, where=again)  # a kept stage has no forward but its own
 
         held = self.out[starts] + np.where(kept, self.saved[1:], 0)[ends - 1]
         before = np.cumsum(held) - held

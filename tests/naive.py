@@ -136,7 +136,9 @@ def naive_replay(chain: Chain, actions: Iterable[Action]) -> Count:
         if isinstance(action, Forward):
             stage = chain.stages[action.stage - 1]
             new = [thing for thing in things(chain) if thing != Output(0) and makes(action, thing)]
-            during.append(moment(chain, past, new, stage.scratch_forward))
+            scratch = stage.scratch_taping if action.keep == "tape" else stage.scratch_forward
+            assert scratch is not None
+            during.append(moment(chain, past, new, scratch))
             time_s += Fraction(stage.forward_s)
             if has_run(past, action.stage):
                 work += Fraction(stage.forward_s)

@@ -29,6 +29,7 @@ def chains(
                 saved=number,
                 scratch_forward=number,
                 scratch_backward=number,
+                scratch_taping=st.none() | number,
                 forward_s=number,
                 backward_s=st.none() | number,
             ),

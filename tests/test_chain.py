@@ -20,7 +20,9 @@ def test_a_chain_of_sizes_and_costs() -> None:
 
 
 def test_what_is_left_out() -> None:
-    assert Stage(5) == Stage(5, saved=0, scratch_forward=0, scratch_backward=0, forward_s=1, backward_s=2)
+    assert Stage(5) == Stage(
+        5, saved=0, scratch_forward=0, scratch_backward=0, forward_s=1, backward_s=2, scratch_taping=0
+    )
     assert Stage(5, forward_s=3).backward_s == 6
     assert Stage(5, forward_s=3, backward_s=0).backward_s == 0
     assert chain_of([5]) == Chain((Stage(5),), input=1, needs="values")
@@ -51,8 +53,16 @@ BAD = [-1, -0.5, math.nan, math.inf, True, "1", None, [1], np.float64("nan")]
 
 @pytest.mark.parametrize("value", BAD)
 def test_the_figures_of_a_stage_must_be_numbers_of_zero_or_more(value: object) -> None:
-    for figure in ("out", "saved", "scratch_forward", "scratch_backward", "forward_s", "backward_s"):
-        if figure == "backward_s" and value is None:
+    for figure in (
+        "out",
+        "saved",
+        "scratch_forward",
+        "scratch_backward",
+        "forward_s",
+        "backward_s",
+        "scratch_taping",
+    ):
+        if figure in ("backward_s", "scratch_taping") and value is None:
             continue
         with pytest.raises(
             ValueError, match=rf"^{figure} must be a (finite )?number 0 or more, got"

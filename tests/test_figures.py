@@ -7,7 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import remat.figures as figures
-from remat.advice import Setting, prices
+from remat.advice import Setting, advise, prices
 from remat.chain import chain_of
 from remat.choices import every_choice
 from remat.convnet import conv_net
@@ -121,3 +121,32 @@ def test_explored_figures_show_their_numbers() -> None:
     assert f"{PRICED[2].total / 1e9:,.1f}" in shown and f"{PRICED[2].overhead:.1%}" in shown
     too_much = texts(figures.strategy_bars(PRICED[0], memory=PRICED[0].total / 2, slowest=1))
     assert f"{PRICED[0].total / 1e9:,.1f} →" in too_much
+
+
+def test_advice_answers_its_questions_for_a_setting() -> None:
+    """The picture stops where `advise` does, and shows the bytes and the time of the prices."""
+    gpt3, h100 = shape("GPT-3 175B"), device("H100")
+    at_2048 = Setting(gpt3, s=2048, device=h100, link=link("PCIe 5"), t=8, p=8, spare=10e9)
+    slow = Setting(gpt3, s=8192, device=h100, link=link("PCIe 4"), t=8, p=8, spare=10e9)
+    for setting in (at_2048, slow):
+        priced, taken = prices(setting), advise(setting)
+        (axes,) = figures.advice_picture(priced).axes
+        said = [text.get_text() for text in axes.texts]
+        no = [text for text in said if text.startswith("no: ")]
+        assert f"yes: +{taken.overhead:.0%}" in said
+        assert len(no) == [price.strategy.name for price in priced].index(taken.strategy.name)
+        for text, price in zip(no, priced, strict=False):
+            reason = f"slower, +{price.overhead:.0%}" if price.fits else f"{price.total / 1e9:.0f} GB"
+            assert reason in text
+        bold = [text.get_text() for text in axes.texts if text.get_fontweight() == "bold"]
+        assert sorted(bold) == sorted([*no, f"yes: +{taken.overhead:.0%}"])
+
+
+def test_advice_that_finds_nothing_leads_to_the_last_box() -> None:
+    none = Setting(
+        shape("GPT-3 175B"), s=2048, device=device("H100"), link=link("PCIe 4"), t=8, p=4, spare=10e9
+    )
+    (axes,) = figures.advice_picture(prices(none)).axes
+    said = [text.get_text() for text in axes.texts]
+    assert not [text for text in said if text.startswith("yes:")]
+    assert len([text for text in said if text.startswith("no: ")]) == 6

@@ -88,7 +88,7 @@ def test_sizes_with_a_common_measure_are_treated_exactly(chain: Chain, unit: flo
     def scaled(stage: Stage) -> Stage:
         return Stage(
             unit * stage.out, unit * stage.saved, unit * stage.scratch_forward, unit * stage.scratch_backward,
-            stage.forward_s, stage.backward_s,
+            stage.forward_s, stage.backward_s, unit * (stage.scratch_taping or 0),
         )  # fmt: skip
 
     large = Chain(tuple(map(scaled, chain.stages)), input=unit * chain.input, needs=chain.needs)

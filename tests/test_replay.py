@@ -202,3 +202,10 @@ def test_a_tape_of_a_chain_of_tapes_can_be_dropped() -> None:
     plan = [Forward(1, "tape"), Drop(Tape(1)), Drop(Output(1)), Forward(1, "tape")]
     plan += [Forward(2, "tape"), Backward(2), Backward(1)]
     assert same_as_naive(TAPED, plan).recomputed == 1
+
+
+def test_a_taping_forward_has_a_scratch_of_its_own() -> None:
+    stage = Stage(out=1, saved=2, scratch_forward=50, scratch_taping=7)
+    chain = Chain((stage,), input=0, needs="tape")
+    plan = [Forward(1, "output"), Drop(Output(1)), Forward(1, "tape"), Backward(1)]
+    assert [event.during.scratch for event in replay(chain, plan).events] == [50, 0, 7, 0]

@@ -238,7 +238,13 @@ class Timeline:
         for index, action in enumerate(plan):
             if isinstance(action, Forward | Backward):
                 stage = chain.stages[action.stage - 1]
-                scratch = stage.scratch_forward if isinstance(action, Forward) else stage.scratch_backward
+                scratch = (
+                    stage.scratch_backward
+                    if isinstance(action, Backward)
+                    else stage.scratch_taping
+                    if action.keep == "tape"
+                    else stage.scratch_forward
+                )
                 yield Span("scratch", Fraction(scratch), *self.edges(index))
         ends = {a.stage: self.edges(index)[1] for index, a in enumerate(plan) if isinstance(a, Backward)}
         loss = plan.index(next(a for a in plan if isinstance(a, Forward) and a.stage == len(chain)))

@@ -1,4 +1,4 @@
-"""The five explorers of the book, one function each; a notebook cell calls it and shows what it returns.
+"""The explorers of the book, one function each; a notebook cell calls it and shows what it returns.
 
 >>> from remat import explorers
 >>> explorers.spacing()
@@ -19,9 +19,10 @@ from remat.explorers.draw import (
     draw_spacing,
     draw_timeline,
 )
+from remat.explorers.segment_model import LAYERS, draw_segment_model
 from remat.hardware import link
 
-__all__ = ["budget", "choices", "ledger", "spacing", "timeline"]
+__all__ = ["budget", "choices", "ledger", "segments", "spacing", "timeline"]
 
 
 def _sequence(*values: int) -> Slider:
@@ -114,4 +115,30 @@ def budget() -> Explorer:
         s=_sequence(2048, 4096, 8192, 16384, 32768),
         link=_link("PCIe 4", "PCIe 5", "NVLink-C2C"),
         strategy=Slider("strategy", tuple(known.name for known in STRATEGIES), default="selective + offload"),
+    )
+
+
+def segments() -> Explorer:
+    """Show the segment model beside replay: L, k, A and mode."""
+    return explore(
+        draw_segment_model,
+        name="segments",
+        alt="Left, three bars of activations in GB: none, full and selective, what is kept and the segment "
+        "being replayed stacked, with a diamond at what replay counts. Right, more compute in percent. The "
+        "sentence below gives the numbers of the chosen mode.",
+        L=Slider(
+            "layers, L",
+            (32, 48, 96),
+            default=32,
+            notes={32: "GPT-3 6.7B", 48: "22B", 96: "GPT-3 175B"},
+        ),
+        k=Slider("layers per checkpoint, k", (1, 4, 6, 8, 16), default=4),
+        A=Slider(
+            "one layer, A",
+            tuple(LAYERS),
+            default=next(iter(LAYERS)),
+            unit="MB",
+            notes={size: name for size, (name, _) in LAYERS.items()},
+        ),
+        mode=Slider("mode", ("none", "full", "selective"), default="full"),
     )

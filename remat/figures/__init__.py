@@ -11,6 +11,7 @@ from remat.figures.chains import (
 from remat.figures.explored import step_on_frontier, strategy_bars
 from remat.figures.layers import choice_frontiers, offload_frontiers
 from remat.figures.planning import advice_picture, strategy_panels
+from remat.figures.segments import replay_snapshots, segment_bars
 from remat.figures.sharing import buffer_lifetimes
 from remat.figures.streams import efficiency_curves, stream_timelines
 
@@ -25,6 +26,8 @@ __all__ = [
     "memory_bars",
     "offload_frontiers",
     "predicted_and_measured",
+    "replay_snapshots",
+    "segment_bars",
     "spacing_curves",
     "step_memory",
     "step_on_frontier",

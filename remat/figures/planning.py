@@ -73,7 +73,17 @@ def strategy_panels(prices: Mapping[str, Sequence[Price]]) -> Figure:
     return fig
 
 
-def _box(axes: Axes, x: float, y: float, width: float, text: str, *, face: str, ink: str = "white") -> None:
+def _box(
+    axes: Axes,
+    x: float,
+    y: float,
+    width: float,
+    text: str,
+    *,
+    face: str,
+    ink: str = "white",
+    alpha: float = 1,
+) -> None:
     height = 0.74
     axes.add_patch(
         FancyBboxPatch(
@@ -84,56 +94,101 @@ def _box(axes: Axes, x: float, y: float, width: float, text: str, *, face: str, 
             facecolor=face,
             edgecolor=MUTED if face == "white" else face,
             linewidth=1.1,
+            alpha=alpha,
         )  # fmt: skip
     )
     axes.text(x, y, text, ha="center", va="center", fontsize=9, color=ink, linespacing=1.25)
 
 
-def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], text: str, *, side: str) -> None:
+def _arrow(
+    axes: Axes,
+    start: tuple[float, float],
+    end: tuple[float, float],
+    text: str,
+    *,
+    side: str,
+    taken: bool = False,
+) -> None:
+    color, width = (INK, 2.4) if taken else (MUTED, 1.2)
     axes.add_patch(
-        FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=11, color=MUTED, linewidth=1.2)
+        FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=11, color=color, linewidth=width)
     )
     x, y = (start[0] + end[0]) / 2, (start[1] + end[1]) / 2
+    look: dict[str, Any] = {"fontsize": 8.5, "color": color, "fontweight": "bold" if taken else "normal"}
     if side == "above":
-        axes.text(x, y + 0.1, text, ha="center", va="bottom", fontsize=8.5, color=MUTED)
+        axes.text(x, y + 0.1, text, ha="center", va="bottom", **look)
     else:
-        axes.text(x + 0.1, y, text, ha="left", va="center", fontsize=8.5, color=MUTED)
+        axes.text(x + 0.1, y, text, ha="left", va="center", **look)
 
 
-def advice_picture() -> Figure:
-    """Draw the order of advice: questions down the left, what to do to the right of each."""
-    steps = [
-        ("Does it fit\nwith everything kept?", "keep everything", KEEP),
-        (
-            "Does it fit once it is split better?\n(sequence parallel, ZeRO, larger t or p)",
-            "split, keep everything",
-            KEEP,
-        ),
-        ("Does it fit without the\nattention core?", "selective recompute,\nor FlashAttention", RECOMPUTE),
-        ("Does it fit without what else\nis cheap? (norms, GeLU, masks)", "recompute those too", RECOMPUTE),
-        (
-            "Does the copy of the rest hide\nbehind compute on your link?",
-            "offload what selective\nrecompute keeps",
-            OFFLOAD,
-        ),
-        (
-            "Does it fit with\none input a layer?",
-            "full recompute,\ninputs on the host if they hide",
-            RECOMPUTE,
-        ),
-    ]
+# Question, what to do if the answer is yes, its color, and the strategies of `advice` that do it.
+_ADVICE = (
+    ("Does it fit\nwith everything kept?", "keep everything", KEEP, ("keep all, tensor parallel",)),
+    (
+        "Does it fit once it is split better?\n(sequence parallel, ZeRO, larger t or p)",
+        "split, keep everything",
+        KEEP,
+        ("keep all",),
+    ),
+    (
+        "Does it fit without the\nattention core?",
+        "selective recompute,\nor FlashAttention",
+        RECOMPUTE,
+        ("selective",),
+    ),
+    (
+        "Does it fit without what else\nis cheap? (norms, GeLU, masks)",
+        "recompute those too",
+        RECOMPUTE,
+        ("selective and cheap",),
+    ),
+    (
+        "Does the copy of the rest hide\nbehind compute on your link?",
+        "offload what selective\nrecompute keeps",
+        OFFLOAD,
+        ("selective + offload",),
+    ),
+    (
+        "Does it fit with\none input a layer?",
+        "full recompute,\ninputs on the host if they hide",
+        RECOMPUTE,
+        ("full + offload", "full recompute"),
+    ),
+)
+
+
+def advice_picture(priced: Sequence[Price] = ()) -> Figure:
+    """Draw the order of advice: questions down the left, what to do to the right of each.
+
+    Args:
+        priced: the strategies priced in one setting, as ``advice.prices`` gives them. With them the picture
+            answers its own questions: why each strategy is passed over, and what the one taken costs.
+    """
+    of = {price.strategy.name: price for price in priced}
+    choice = min((price for price in priced if price.fits), key=lambda price: price.layer_s, default=None)
+    rows = [choice is not None and choice.strategy.name in names for *_, names in _ADVICE]
+    last = rows.index(True) if any(rows) else len(_ADVICE)
+
     fig, (axes,) = figure(height=6.0)
     axes.set_axis_off()
-    for row, (question, answer, color) in enumerate(steps):
-        y = -1.12 * row
-        _box(axes, 0, y, 3.5, question, face="white", ink=INK)
-        _box(axes, 4.5, y, 3.0, answer, face=color, ink=INK if color == RECOMPUTE else "white")
-        _arrow(axes, (1.78, y), (2.97, y), "yes", side="above")
-        if row + 1 < len(steps):
-            _arrow(axes, (0, y - 0.4), (0, y - 0.73), "no", side="right")
-    last = -1.12 * len(steps)
-    _arrow(axes, (0, last + 1.12 - 0.4), (0, last + 1.12 - 0.73), "no", side="right")
-    _box(axes, 0, last, 3.5, "A smaller model state per GPU:\nmore GPUs, or ZeRO-Offload", face=WAIT, ink=INK)
+    for row, (question, answer, color, names) in enumerate(_ADVICE):
+        y, yes, no = -1.12 * row, "yes", "no"
+        passed, taken = bool(priced) and row < last, bool(priced) and row == last
+        faded = bool(priced) and not taken
+        if passed:
+            least = min((of[name] for name in names), key=lambda price: price.total)
+            needs = f"{least.total / 1e9:.0f} GB, budget {least.capacity / 1e9:.0f}"
+            no = f"no: {f'slower, +{least.overhead:.0%}' if least.fits else needs}"
+        if taken and choice is not None:
+            yes = f"yes: +{choice.overhead:.0%}"
+        _box(axes, 0, y, 3.5, question, face="white", ink=INK if passed or not faded else MUTED)
+        ink = INK if color == RECOMPUTE or faded else "white"
+        _box(axes, 4.5, y, 3.0, answer, face=color, ink=ink, alpha=0.25 if faded else 1)
+        _arrow(axes, (1.78, y), (2.97, y), yes, side="above", taken=taken)
+        _arrow(axes, (0, y - 0.4), (0, y - 0.73), no, side="right", taken=passed)
+    y, faded = -1.12 * len(_ADVICE), choice is not None
+    text = "A smaller model state per GPU:\nmore GPUs, or ZeRO-Offload"
+    _box(axes, 0, y, 3.5, text, face=WAIT, ink=INK, alpha=0.25 if faded else 1)
     axes.set_xlim(-1.9, 6.2)
-    axes.set_ylim(last - 0.5, 0.5)
+    axes.set_ylim(y - 0.5, 0.5)
     return fig

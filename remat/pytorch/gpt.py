@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -16,6 +16,7 @@ from remat import _check
 DropoutKind = Literal["bool", "torch"]
 Causal = Literal["bias", "masked_fill"]
 Recompute = Literal["none", "selective", "full"]
+Value = tuple[Tensor, ...]  # one tensor of the description: here q, k, v are three, and a mask may be none
 
 
 class GPTLayer(nn.Module):
@@ -33,7 +34,8 @@ class GPTLayer(nn.Module):
         causal: "bias" adds 0 or minus infinity to the scores, which saves nothing; "masked_fill" saves its
             mask, one byte for each of the s x s pairs.
         recompute: "none"; "selective" checkpoints the attention core (QK^T, softmax, dropout, times V);
-            "full" checkpoints the whole layer. The gradients are the same bit for bit.
+            "full" checkpoints the whole layer; what `remat.pytorch.keep` returns, or any other function of
+            layer and x, runs the layer in its own way. The gradients are the same bit for bit.
 
     Raises:
         ValueError: a size is not a positive whole number, a does not divide h, dropout is not in [0, 1), or a
@@ -62,7 +64,7 @@ class GPTLayer(nn.Module):
         dropout: float = 0.1,
         dropout_kind: DropoutKind = "bool",
         causal: Causal = "bias",
-        recompute: Recompute = "none",
+        recompute: Recompute | Callable[[GPTLayer, Tensor], Tensor] = "none",
     ) -> None:
         super().__init__()
         _check.divides("a", _check.count("a", a), "h", _check.count("h", h))
@@ -70,7 +72,8 @@ class GPTLayer(nn.Module):
             raise ValueError(f"dropout must be a probability from 0 to below 1, got {dropout!r}")
         _check.one_of("dropout_kind", dropout_kind, ("bool", "torch"))
         _check.one_of("causal", causal, ("bias", "masked_fill"))
-        _check.one_of("recompute", recompute, ("none", "selective", "full"))
+        if not callable(recompute):
+            _check.one_of("recompute", recompute, ("none", "selective", "full"))
         self.h, self.a, self.p = h, a, dropout
         self.dropout_kind, self.causal, self.recompute = dropout_kind, causal, recompute
         self.norm1, self.norm2 = nn.LayerNorm(h), nn.LayerNorm(h)
@@ -79,40 +82,117 @@ class GPTLayer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the layer's result, [s, b, h], for x of [s, b, h]."""
-        if x.dim() != 3 or x.shape[2] != self.h:
-            raise ValueError(f"x must be [s, b, h] with h={self.h}, got shape {list(x.shape)}")
+        if callable(self.recompute):
+            return self.recompute(self, x)
+        self._shape(x)
         if self.recompute == "full":
             return _checkpointed(self._layer, x)
         return self._layer(x)
 
+    def operations(self, x: Tensor) -> dict[str, Callable[..., tuple[Value, ...]]]:
+        """Return the layer's operations by their names in `remat.gpt.gpt_layer`, for inputs such as x.
+
+        Each takes its inputs in the description's order, the parts of each one after another, and returns
+        its outputs in that order, each as the tuple of its parts. Run in order they are the layer.
+
+        Raises:
+            ValueError: x is not [s, b, h]; dropout_kind is "torch".
+
+        >>> layer = GPTLayer(8, 2)
+        >>> run = layer.operations(torch.ones(4, 1, 8))
+        >>> (ln1,), (mean, deviation) = run["layer_norm_1"](torch.ones(4, 1, 8))
+        >>> [tuple(part.shape) for part in run["project_qkv"](ln1)[0]]                # q, k and v, by head
+        [(2, 4, 4), (2, 4, 4), (2, 4, 4)]
+        """
+        s, b, h = self._shape(x)
+        if self.dropout_kind == "torch":
+            raise ValueError(
+                "dropout_kind must be 'bool' to run the layer operation by operation, got 'torch': "
+                "F.dropout draws its mask and applies it in one, and on a CPU keeps it as floats"
+            )
+        device, masks = x.device, self._drops  # not x itself, which would live as long as an operation
+
+        def norm(module: nn.LayerNorm) -> Callable[..., tuple[Value, ...]]:
+            def run(source: Tensor) -> tuple[Value, ...]:
+                out, *statistics = torch.native_layer_norm(
+                    source, [h], module.weight, module.bias, module.eps
+                )
+                return (out,), tuple(statistics)
+
+            return run
+
+        def draw(*shape: int) -> Callable[..., tuple[Value, ...]]:
+            return lambda: ((self._draw(shape, device),) if masks else (),)
+
+        def one(function: Callable[..., Tensor]) -> Callable[..., tuple[Value, ...]]:
+            return lambda *parts: ((function(*parts),),)
+
+        return {
+            "layer_norm_1": norm(self.norm1),
+            "project_qkv": lambda ln1: (self._heads(ln1),),
+            "query_key": one(lambda q, k, v: self._scores(q, k)),
+            "softmax": one(lambda scores: scores.softmax(dim=-1)),
+            "draw_attention_mask": draw(b * self.a, s, s),
+            "attention_dropout": one(self._drop),
+            "times_value": one(lambda dropped, q, k, v: self._context(dropped, v)),
+            "project_out": one(self.projection),
+            "draw_mask1": draw(s, b, h),
+            "add_residual1": one(lambda x, branch, *mask: x + self._drop(branch, *mask)),
+            "layer_norm_2": norm(self.norm2),
+            "feed_forward_1": one(self.up),
+            "gelu": one(F.gelu),
+            "feed_forward_2": one(self.down),
+            "draw_mask2": draw(s, b, h),
+            "add_residual2": one(lambda x, branch, *mask: x + self._drop(branch, *mask)),
+        }
+
+    def _shape(self, x: Tensor) -> torch.Size:
+        if x.dim() != 3 or x.shape[2] != self.h:
+            raise ValueError(f"x must be [s, b, h] with h={self.h}, got shape {list(x.shape)}")
+        return x.shape
+
     def _layer(self, x: Tensor) -> Tensor:
-        q, k, v = self.qkv(self.norm1(x)).chunk(3, dim=-1)
+        q, k, v = self._heads(self.norm1(x))
         selective = self.recompute == "selective"
         context = _checkpointed(self._core, q, k, v) if selective else self._core(q, k, v)
         x = x + self._dropout(self.projection(context))
         return x + self._dropout(self.down(F.gelu(self.up(self.norm2(x)))))
 
-    def _core(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        s, b, h = q.shape
-        q, k, v = (part.view(s, b, self.a, h // self.a).permute(1, 2, 0, 3) for part in (q, k, v))
-        # Scaling the scores rather than q: a scaled q would be one more tensor to save.
-        scores = self._masked(q @ k.transpose(-1, -2) / math.sqrt(h // self.a))
-        context = self._dropout(scores.softmax(dim=-1)) @ v
-        return context.permute(2, 0, 1, 3).reshape(s, b, h)
+    def _heads(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Return q, k and v, each [b a, s, h/a]: views of one tensor where b is 1, else copies in its place."""
+        s, b, h = x.shape
+        by_head = (part.view(s, b, self.a, h // self.a) for part in self.qkv(x).chunk(3, dim=-1))
+        return tuple(part.permute(1, 2, 0, 3).reshape(b * self.a, s, h // self.a) for part in by_head)
 
-    def _masked(self, scores: Tensor) -> Tensor:
+    def _core(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return self._context(self._dropout(self._scores(q, k).softmax(dim=-1)), v)
+
+    def _scores(self, q: Tensor, k: Tensor) -> Tensor:
+        # Scaling the scores rather than q: a scaled q would be one more tensor to save.
+        scores = q @ k.transpose(-1, -2) / math.sqrt(self.h // self.a)
         future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         if self.causal == "masked_fill":
             return scores.masked_fill(future, -math.inf)
         return scores + torch.zeros_like(future, dtype=scores.dtype).masked_fill(future, -math.inf)
 
+    def _context(self, weights: Tensor, v: Tensor) -> Tensor:
+        by_head = (weights @ v).unflatten(0, (-1, self.a))
+        return by_head.permute(2, 0, 1, 3).reshape(v.shape[1], -1, self.h)
+
+    @property
+    def _drops(self) -> bool:
+        return self.training and self.p > 0
+
     def _dropout(self, x: Tensor) -> Tensor:
         if self.dropout_kind == "torch":
             return F.dropout(x, self.p, self.training)
-        if not self.training or self.p == 0:
-            return x
-        kept = torch.rand_like(x) >= self.p
-        return x * kept / (1 - self.p)
+        return self._drop(x, self._draw(x.shape, x.device)) if self._drops else x
+
+    def _draw(self, shape: Sequence[int], device: torch.device) -> Tensor:
+        return torch.rand(shape, dtype=torch.float32, device=device) >= self.p
+
+    def _drop(self, x: Tensor, *kept: Tensor) -> Tensor:
+        return x * kept[0] / (1 - self.p) if kept else x
 
 
 def _checkpointed(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
