@@ -97,6 +97,8 @@ class Chain:
         needs: "values": the backward of a stage reads its input and its output, whoever made them (Chen et
             al. 2016). "tape": it reads the record left by a forward that taped, which holds the input, the
             output and ``saved`` bytes (PyTorch; Beaumont et al. 2019).
+        scratch_loss: bytes that the loss needs for a while beyond the last output, the gradient that it
+            makes included; it follows the first forward of the last stage at once.
 
     Raises:
         ValueError: if there is no stage, a size is negative, or needs is another word.
@@ -105,6 +107,7 @@ class Chain:
     stages: tuple[Stage, ...]
     input: float = 1
     needs: Needs = "values"
+    scratch_loss: float = 0
 
     def __post_init__(self) -> None:
         if not isinstance(self.stages, Iterable):
@@ -115,7 +118,8 @@ class Chain:
         if strange := [stage for stage in stages if not isinstance(stage, Stage)]:
             raise ValueError(f"stages must hold only Stage, got {strange[0]!r}")
         object.__setattr__(self, "stages", stages)
-        object.__setattr__(self, "input", _check.amount("input", self.input))
+        for figure in ("input", "scratch_loss"):
+            object.__setattr__(self, figure, _check.amount(figure, getattr(self, figure)))
         _check.one_of("needs", self.needs, get_args(Needs))
 
     def __len__(self) -> int:

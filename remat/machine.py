@@ -88,8 +88,10 @@ class Machine:
                 [0, *(stage.scratch_forward for stage in stages)],
                 [0, *(stage.scratch_taping or 0 for stage in stages)],
                 [0, *(stage.scratch_backward for stage in stages)],
+                [chain.scratch_loss],
             ]
         )
+        self.scratch_loss = columns.pop()[0]
         self.out, self.saved, self.scratch_forward, self.scratch_taping, self.scratch_backward = columns
         copies: list[list[Fraction]] = [[], []]
         if link is not None:
@@ -154,6 +156,9 @@ class Machine:
         self.running = Output(i) if action.keep == "nothing" else None
         self.seen[i] = True
         self.forwards += 1
+        scratch = (self.scratch_taping if action.keep == "tape" else self.scratch_forward)[i]
+        # The loss follows the first forward of the last stage at once, and with it the first gradient.
+        loss = i == len(self.chain) and not again
         if again:
             self.again += 1
             self.work += self.forward_s[i]
@@ -164,9 +169,8 @@ class Machine:
             makes=makes,
             frees=frees,
             purpose="recomputed" if again else "kept",
-            scratch=(self.scratch_taping if action.keep == "tape" else self.scratch_forward)[i],
-            # The loss follows the first forward of the last stage at once, and with it the first gradient.
-            gradient=self.out[i] if i == len(self.chain) and not again else 0,
+            scratch=max(scratch, self.scratch_loss) if loss else scratch,
+            gradient=self.out[i] if loss else 0,
         )
 
     def _backward(self, action: Backward) -> Effect:
@@ -197,6 +201,8 @@ class Machine:
         thing = self._thing(action.what)
         if thing not in self.live:
             raise ReplayError(f"{thing} is not there")
+        if thing == Output(0):
+            raise ReplayError("Output(stage=0) is the chain's input, which stays for the whole step")
         if tape := self._holder(thing):
             raise ReplayError(f"{tape} still holds {thing}")
         self._free(thing)

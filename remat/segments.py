@@ -134,6 +134,7 @@ class SegmentCosts:
             # What a forward needs that leaves all that backward reads: replayed, or kept from the first.
             [0, *((stage.scratch_taping or 0) if self.tape else stage.scratch_forward for stage in stages)],
             [0, *(stage.scratch_backward for stage in stages)],
+            [0] * len(stages) + [chain.scratch_loss],  # after the first forward of the last stage
         ]
         # Numbers above a common denominator: exact, and faster than fractions.
         ratios = [[size.as_integer_ratio() for size in column] for column in columns]
@@ -147,9 +148,12 @@ class SegmentCosts:
         else:
             self.quantum = Fraction(total, parts * 2**50)
             quanta = [[-(-size * 2**50 // total) for size in column] for column in sizes]
-        self.out, self.saved, self.scratch_forward, self.scratch_replay, self.scratch_backward = np.array(
+        self.out, self.saved, forward, self.scratch_replay, self.scratch_backward, loss = np.array(
             quanta, dtype=np.int64
         )
+        # The first forward of a stage, if it keeps nothing but its output, or all that backward reads.
+        self.scratch_first = np.maximum(forward, loss)
+        self.scratch_kept = np.maximum(self.scratch_replay, loss)
         self.forward_s: Floats = np.array([0.0, *(stage.forward_s for stage in stages)])
         self.made: Ints = np.cumsum(self.out + self.saved)  # by the first stages together
 
@@ -174,7 +178,7 @@ class SegmentCosts:
     @cached_property
     def sweep(self) -> Ints:
         """Per stage: what a forward that keeps nothing needs, input and output included, in quanta."""
-        sweep: Ints = self.out[:-1] + self.out[1:] + self.scratch_forward[1:]
+        sweep: Ints = self.out[:-1] + self.out[1:] + self.scratch_first[1:]
         return sweep
 
     def replayed(self, start: int, end: int | None = None) -> tuple[Ints, Floats]:
@@ -209,7 +213,7 @@ class SegmentCosts:
         m = start + 1
         held = int(self.out[start] + self.saved[m])
         backward = self.out[m] + self.scratch_backward[m]
-        return int(held + self.out[m] + max(self.scratch_replay[m], backward)), held
+        return int(held + self.out[m] + max(self.scratch_kept[m], backward)), held
 
     def claim(self, segments: Sequence[Segment]) -> tuple[float, float]:
         """Return the peak (bytes) and the work (seconds) of a plan; the replay must count the same."""
@@ -224,7 +228,7 @@ class SegmentCosts:
 
         grown = self.made[1:] - self.made[starts][of]
         peak = grown + gradient + self.scratch_backward[1:]
-        forward = grown + self.scratch_replay[1:]
+        forward = grown + np.where(kept, self.scratch_kept[1:], self.scratch_replay[1:])
         waiting = out[ends - 1][of] * (1 if self.tape else 2)
         replays = again if self.tape else again & ~last
         np.maximum(peak, forward + np.where(replays, waiting, 0), out=peak, where=replays | ~again)

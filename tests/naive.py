@@ -94,7 +94,7 @@ def is_allowed(chain: Chain, past: Sequence[Action], action: Action) -> bool:
         i = action.stage
         needed: list[Thing] = [Output(i - 1), Output(i)] + [Tape(i)] * (chain.needs == "tape")
         return 1 <= i == last and has_run(past, n) and all(is_live(past, thing) for thing in needed)
-    return is_live(past, action.what) and not is_held(past, action.what)
+    return action.what != Output(0) and is_live(past, action.what) and not is_held(past, action.what)
 
 
 def things(chain: Chain) -> list[Thing]:
@@ -138,6 +138,8 @@ def naive_replay(chain: Chain, actions: Iterable[Action]) -> Count:
             new = [thing for thing in things(chain) if thing != Output(0) and makes(action, thing)]
             scratch = stage.scratch_taping if action.keep == "tape" else stage.scratch_forward
             assert scratch is not None
+            if action.stage == len(chain) and not has_run(past, action.stage):
+                scratch = max(scratch, chain.scratch_loss)
             during.append(moment(chain, past, new, scratch))
             time_s += Fraction(stage.forward_s)
             if has_run(past, action.stage):

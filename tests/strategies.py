@@ -37,7 +37,12 @@ def chains(
             max_size=most,
         )
     )
-    return Chain(tuple(stages), input=draw(number), needs=needs or draw(st.sampled_from(MODELS)))
+    return Chain(
+        tuple(stages),
+        input=draw(number),
+        needs=needs or draw(st.sampled_from(MODELS)),
+        scratch_loss=draw(st.just(0) | number),
+    )
 
 
 @st.composite
@@ -49,13 +54,13 @@ def lengths(draw: st.DrawFn, n: int) -> list[int]:
 
 
 def moves(chain: Chain, past: list[Action]) -> list[Action]:
-    """All that a plan may do next, except to throw away the chain's input, after which no plan can end."""
+    """All that a plan may do next."""
     n = len(chain)
     every: list[Action] = [
         Forward(i, keep) for i in range(1, n + 1) for keep in ("nothing", "output", "tape")
     ]
     every += [Backward(next_backward(chain, past))]
-    every += [Drop(thing) for thing in things(chain) if thing != Output(0)]
+    every += [Drop(thing) for thing in things(chain)]
     return [action for action in every if is_allowed(chain, past, action)]
 
 

@@ -91,7 +91,12 @@ def test_sizes_with_a_common_measure_are_treated_exactly(chain: Chain, unit: flo
             stage.forward_s, stage.backward_s, unit * (stage.scratch_taping or 0),
         )  # fmt: skip
 
-    large = Chain(tuple(map(scaled, chain.stages)), input=unit * chain.input, needs=chain.needs)
+    large = Chain(
+        tuple(map(scaled, chain.stages)),
+        input=unit * chain.input,
+        needs=chain.needs,
+        scratch_loss=unit * chain.scratch_loss,
+    )
     found = frontier(large)
     assert found.exact
     assert pairs(found) == [(unit * peak, work) for peak, work in pairs(frontier(chain))]

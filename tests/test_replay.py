@@ -173,6 +173,7 @@ TAPED = chain_of([1, 1], needs="tape")
         (TWO, [Forward(1), Forward(2), Backward(2)], "reads Output.stage=1., which is not there"),
         (TAPED, [Forward(1, "output"), Forward(2), Backward(2)], "reads Tape.stage=2., which is not there"),
         (TWO, [Drop(Output(1))], "Output.stage=1. is not there"),
+        (TWO, [Drop(Output(0))], "the chain's input, which stays for the whole step"),
         (TWO, [Drop([])], "must be an Output or a Tape, got \\[\\]"),
         (TWO, [Drop("x")], "must be an Output or a Tape, got 'x'"),
         (TWO, [Forward(1), Offload(Output(1))], "no link to the host"),
@@ -209,3 +210,12 @@ def test_a_taping_forward_has_a_scratch_of_its_own() -> None:
     chain = Chain((stage,), input=0, needs="tape")
     plan = [Forward(1, "output"), Drop(Output(1)), Forward(1, "tape"), Backward(1)]
     assert [event.during.scratch for event in replay(chain, plan).events] == [50, 0, 7, 0]
+
+
+def test_the_loss_needs_its_scratch_after_the_first_forward_of_the_last_stage() -> None:
+    chain = Chain((Stage(out=1, scratch_forward=2),), input=0, needs="tape", scratch_loss=5)
+    plan = [Forward(1), Forward(1, "tape"), Backward(1)]
+    with pytest.raises(ReplayError, match="there already"):
+        replay(chain, plan)
+    plan.insert(1, Drop(Output(1)))
+    assert [event.during.scratch for event in replay(chain, plan).events] == [5, 0, 2, 0]

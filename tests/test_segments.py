@@ -36,9 +36,13 @@ def test_a_claim_on_real_sizes_is_rounded_up_and_by_next_to_nothing(data: st.Dat
     segments = data.draw(segments_of(chain))
     peak, work = SegmentCosts(chain).claim(segments)
     counted = replay(chain, segment_actions(chain, segments))
-    whole = chain.input + sum(
-        s.out + s.saved + s.scratch_forward + (s.scratch_taping or 0) + s.scratch_backward
-        for s in chain.stages
+    whole = (
+        chain.input
+        + chain.scratch_loss
+        + sum(
+            s.out + s.saved + s.scratch_forward + (s.scratch_taping or 0) + s.scratch_backward
+            for s in chain.stages
+        )
     )
     assert counted.peak * (1 - 2**-52) <= peak <= counted.peak + whole * 2**-40
     assert math.isclose(work, counted.work, rel_tol=1e-12)

@@ -93,7 +93,7 @@ class World:
                 return False
             return all(map(self.has, self.needed(action.stage)))
         if isinstance(action, Drop):
-            return self.has(action.what) and not self.held(action.what)
+            return action.what != Output(0) and self.has(action.what) and not self.held(action.what)
         if self.bandwidth is None:
             return False
         if isinstance(action, Offload):
@@ -235,6 +235,7 @@ class Timeline:
         for what, out, back in self.world.hosted:
             last = None if back is None else self.edges(back)[1]
             yield Span("host", size(chain, what), self.edges(out)[0], last, what)
+        loss = plan.index(next(a for a in plan if isinstance(a, Forward) and a.stage == len(chain)))
         for index, action in enumerate(plan):
             if isinstance(action, Forward | Backward):
                 stage = chain.stages[action.stage - 1]
@@ -245,9 +246,10 @@ class Timeline:
                     if action.keep == "tape"
                     else stage.scratch_forward
                 )
+                if index == loss:
+                    scratch = max(scratch, chain.scratch_loss)
                 yield Span("scratch", Fraction(scratch), *self.edges(index))
         ends = {a.stage: self.edges(index)[1] for index, a in enumerate(plan) if isinstance(a, Backward)}
-        loss = plan.index(next(a for a in plan if isinstance(a, Forward) and a.stage == len(chain)))
         ends[len(chain) + 1] = self.edges(loss)[1]
         for i in range(1, len(chain) + 1):
             yield Span("gradient", size(chain, Output(i)), ends[i + 1], ends[i])
@@ -342,15 +344,13 @@ def judged(chain: Chain, plan: Iterable[Action], bandwidth: float) -> tuple[Repl
 
 
 def legal(world: World) -> list[Action]:
-    """All that a plan may do next, except to throw away the only copy of the chain's input."""
+    """All that a plan may do next."""
     every: list[Action] = [
         Forward(i, keep) for i in range(1, len(world.chain) + 1) for keep in ("nothing", "output", "tape")
     ]
     every += [Backward(world.below)]
     for thing in things(world.chain):
-        every += [Offload(thing), Fetch(thing)]
-        if thing != Output(0) or world.host_has(thing):
-            every.append(Drop(thing))
+        every += [Offload(thing), Fetch(thing), Drop(thing)]
     return [action for action in every if world.allows(action)]
 
 
@@ -359,8 +359,6 @@ def way_home(world: World) -> Action:
     i = world.below
     if world.allows(Backward(i)):
         return Backward(i)
-    if not world.has(Output(0)):
-        return Fetch(Output(0))
     first = not world.ran(len(world.chain))
     target = len(world.chain) if first else i - 1
     if first or not world.has(Output(target)):

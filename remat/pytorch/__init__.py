@@ -1,19 +1,36 @@
-"""Measure on PyTorch: what autograd saves, how high memory peaks, and the models that are measured."""
+"""On PyTorch: measure what autograd saves and how high memory peaks, and run plans on real modules."""
 
+from remat.pytorch.compare import step_peak, time_ratios
 from remat.pytorch.gpt import GPTLayer
 from remat.pytorch.gpu import gpu_peaks
 from remat.pytorch.peak import live_bytes, peak_bytes
+from remat.pytorch.phases import Phase, phases
+from remat.pytorch.profile import profile
+from remat.pytorch.run import Run, run
 from remat.pytorch.saved import SavedTensor, SavedTensors, saved_tensors
-from remat.pytorch.segments import checkpoint_segments, mlp
+from remat.pytorch.segments import Checkpointed, checkpoint_segments, checkpointed, mlp
+from remat.pytorch.work import Operations, held_bytes, operations
 
 __all__ = [
+    "Checkpointed",
     "GPTLayer",
+    "Operations",
+    "Phase",
+    "Run",
     "SavedTensor",
     "SavedTensors",
     "checkpoint_segments",
+    "checkpointed",
     "gpu_peaks",
+    "held_bytes",
     "live_bytes",
     "mlp",
+    "operations",
     "peak_bytes",
+    "phases",
+    "profile",
+    "run",
     "saved_tensors",
+    "step_peak",
+    "time_ratios",
 ]

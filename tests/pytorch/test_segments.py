@@ -8,7 +8,21 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint_sequential
 
-from remat.pytorch import checkpoint_segments, mlp, peak_bytes, saved_tensors
+from remat.chain import chain_of
+from remat.frontier import best
+from remat.offload import offload_all
+from remat.pytorch import (
+    checkpoint_segments,
+    checkpointed,
+    mlp,
+    peak_bytes,
+    profile,
+    saved_tensors,
+    step_peak,
+)
+from remat.replay import replay
+from remat.schedules import recursive, store_all
+from remat.segments import Segment
 
 BATCH, WIDTH = 512, 64
 UNIT = BATCH * WIDTH * 4  # bytes of one activation
@@ -200,3 +214,67 @@ def test_lengths_cut_in_order() -> None:
 def test_errors_name_the_argument(call: Callable[[Tensor], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call(torch.ones(1, 8))
+
+
+# --- checkpointed: for ordinary training loops ----------------------------------------------------------
+
+
+@settings(max_examples=25, deadline=None)
+@given(lengths=compositions(7), kept=st.lists(st.booleans(), min_size=7, max_size=7))
+def test_a_wrapped_model_trains_as_the_model_does(lengths: list[int], kept: list[bool]) -> None:
+    torch.manual_seed(0)
+    results = []
+    for wrap in (False, True):
+        model = nn.Sequential(*chain(7, 0.3))
+        segments = [Segment(length, kept=keep) for length, keep in zip(lengths, kept, strict=False)]
+        called = checkpointed(model, segments) if wrap else model
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        torch.manual_seed(1)
+        for step in range(3):
+            optimizer.zero_grad()
+            called(torch.full((5, 8), step / 3)).square().sum().backward()
+            optimizer.step()
+        results.append(model.state_dict())
+    assert results[0].keys() == results[1].keys()
+    assert all(torch.equal(results[0][key], results[1][key]) for key in results[0])
+
+
+def test_a_wrapped_model_has_the_models_own_modules_names_and_mode() -> None:
+    model = nn.Sequential(*mlp(4, 8)).eval()
+    wrapped = checkpointed(model, [2, 2])
+    assert list(wrapped) == list(model) and not wrapped.training
+    assert wrapped.state_dict().keys() == model.state_dict().keys()
+    assert "segments=2, 2 kept" in repr(wrapped)
+    with torch.no_grad(), saved_tensors() as record:
+        assert torch.equal(wrapped(torch.ones(2, 8)), model(torch.ones(2, 8)))
+    assert record.bytes == 0
+
+
+def test_a_plan_of_the_planner_is_carried_out() -> None:
+    described = profile(mlp(12, WIDTH), torch.ones(BATCH, WIDTH), repeats=1)
+    budget = 0.6 * replay(described, store_all(described)).peak
+    plan = best(described, budget)
+    stages, x = mlp(12, WIDTH), torch.ones(BATCH, WIDTH)
+    counts = [0] * 12
+    for i, stage in enumerate(stages):
+        # Before the forward: a replay stops within its last stage, once all that backward needs is there.
+        stage.register_forward_pre_hook(lambda *_, i=i: counts.__setitem__(i, counts[i] + 1))
+    wrapped = checkpointed(nn.Sequential(*stages), plan)
+    wrapped(x).mean().backward()
+    again = [not segment.kept for segment in plan.segments for _ in range(segment.length)]
+    assert 0 < sum(again) < 12
+    assert counts == [1 + twice for twice in again]
+    measured = step_peak(lambda: wrapped(x).mean().backward(), wrapped, x)
+    # Each checkpointed segment keeps 5,056 bytes of random state.
+    assert measured <= budget + 5056 * len(plan.segments)
+
+
+def test_what_cannot_be_wrapped_is_refused() -> None:
+    model, line = nn.Sequential(*mlp(4, 8)), chain_of([1] * 4, needs="tape")
+    for plan in (recursive(line, 1), offload_all(line)):
+        with pytest.raises(ValueError, match=r"more than once or uses the host: remat\.pytorch\.run"):
+            checkpointed(model, plan)
+    with pytest.raises(ValueError, match="add up to the 4 stages of the chain, got 3"):
+        checkpointed(model, [2, 1])
+    with pytest.raises(ValueError, match=r"model must be an nn\.Sequential, got Linear"):
+        checkpointed(nn.Linear(8, 8), [1])  # type: ignore[arg-type]

@@ -1,0 +1,182 @@
+"""Where bytes of a running plan are: on the device, on the host, or on both.
+
+Only a plan that moves tapes needs this: what a taping forward saves is then kept as a place in a slot, and
+the slot can be emptied and filled again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+
+
+@dataclass(eq=False)
+class Slot:
+    """One storage of the device, or its place while it is empty."""
+
+    storage: torch.UntypedStorage | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Its size, 0 while it is empty."""
+        return 0 if self.storage is None else self.storage.nbytes()
+
+
+@dataclass(eq=False)
+class Place:
+    """A tensor without its bytes: where in a slot they are."""
+
+    slot: Slot
+    dtype: torch.dtype
+    device: torch.device
+    shape: torch.Size
+    stride: tuple[int, ...]
+    offset: int
+
+    @classmethod
+    def of(cls, tensor: Tensor, slot: Slot) -> Place:
+        """Say where a tensor lies in a slot that holds its storage."""
+        return cls(
+            slot, tensor.dtype, tensor.device, tensor.shape, tensor.stride(), int(tensor.storage_offset())
+        )
+
+    def tensor(self) -> Tensor:
+        """Return the tensor, a view of what the slot holds now."""
+        assert self.slot.storage is not None, "the replay has let something through that is not there"
+        empty = torch.empty(0, dtype=self.dtype, device=self.device)
+        return empty.set_(self.slot.storage, self.offset, self.shape, self.stride)
+
+
+def storages_of(stages: Iterable[object]) -> set[int]:
+    """Return the addresses of all parameters' and buffers' storages: these stay where they are."""
+    parts = [stage for stage in stages if isinstance(stage, nn.Module)]
+    tensors = [tensor for part in parts for tensor in (*part.parameters(), *part.buffers())]
+    return {tensor.untyped_storage().data_ptr() for tensor in tensors}
+
+
+@dataclass
+class Recorder:
+    """Saved-tensor hooks for one taping forward: every activation becomes a place in a slot.
+
+    Attributes:
+        input: the slot of the stage's input.
+        fixed: addresses of storages that stay where they are.
+        slots: the others that it saved, by address; the slots keep them alive, so an address stays taken.
+    """
+
+    input: Slot
+    fixed: set[int]
+    slots: dict[int, Slot] = field(default_factory=dict)
+    _places: list[Place] = field(default_factory=list)
+    _versions: list[tuple[Tensor, int]] = field(default_factory=list)
+
+    def hooks(self) -> saved_tensors_hooks:
+        """Return the context in which the stage runs."""
+        return saved_tensors_hooks(self._pack, _unpack)
+
+    def _pack(self, tensor: Tensor) -> Tensor | Place:
+        if type(tensor) not in (Tensor, nn.Parameter) or tensor.layout != torch.strided:
+            return tensor
+        storage = tensor.untyped_storage()
+        address = storage.data_ptr()
+        if address in self.fixed or not storage.nbytes() or tensor.is_conj() or tensor.is_neg():
+            return tensor
+        if self.input.storage is not None and address == self.input.storage.data_ptr():
+            slot = self.input
+        else:
+            slot = self.slots.setdefault(address, Slot(storage))
+        place = Place.of(tensor, slot)
+        self._places.append(place)
+        self._versions.append((tensor.detach(), tensor._version))
+        return place
+
+    def finish(self, y: Tensor, output: Slot) -> tuple[Slot, ...]:
+        """Tell the stage's output apart, whose slot is its own, and return the slots that remain.
+
+        Raises:
+            ValueError: something was changed in place after it had been saved.
+        """
+        if any(tensor._version != version for tensor, version in self._versions):
+            raise ValueError(
+                "a tensor that backward needs was changed in place after it was saved: use inplace=False"
+            )
+        own = self.slots.pop(y.untyped_storage().data_ptr(), None)
+        for place in self._places:
+            if place.slot is own:
+                place.slot = output
+        slots = tuple(self.slots.values())
+        self._places, self._versions, self.slots = [], [], {}
+        return slots
+
+
+def _unpack(packed: Tensor | Place) -> Tensor:
+    return packed.tensor() if isinstance(packed, Place) else packed
+
+
+class Host:
+    """Copies slots to the host and back. On a CPU the host is memory that PyTorch did not allocate.
+
+    Attributes:
+        out: bytes copied to the host so far.
+        back: bytes copied back so far.
+        held: bytes that the host holds.
+        peak: the most that it held.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.out = self.back = self.held = self.peak = 0
+        self.cuda = device.type == "cuda"
+        self.stream = torch.cuda.Stream(device) if self.cuda else None  # type: ignore[no-untyped-call]
+        self.device = device
+
+    def take(self, slots: Iterable[Slot]) -> list[tuple[Slot, Tensor]]:
+        """Copy slots to the host and return what `give` needs to bring them back."""
+        copies = []
+        for slot in slots:
+            here = self._bytes(slot)
+            there = self._room(here.numel())
+            self._copy(there, here)
+            copies.append((slot, there))
+            self.out += here.numel()
+            self.held += here.numel()
+        self.peak = max(self.peak, self.held)
+        return copies
+
+    def give(self, copies: Iterable[tuple[Slot, Tensor]]) -> None:
+        """Copy slots back from the host, which then no longer holds them."""
+        for slot, there in copies:
+            slot.storage = torch.empty(there.numel(), dtype=torch.uint8, device=self.device).untyped_storage()
+            self._copy(self._bytes(slot), there)
+            self.back += there.numel()
+            self.held -= there.numel()
+
+    def wait(self) -> None:
+        """Let what is computed from now on come after all copies so far."""
+        if self.stream is not None:
+            torch.cuda.current_stream(self.device).wait_stream(self.stream)
+
+    def _bytes(self, slot: Slot) -> Tensor:
+        assert slot.storage is not None
+        empty = torch.empty(0, dtype=torch.uint8, device=self.device)
+        return empty.set_(slot.storage, 0, (slot.bytes,), (1,))
+
+    def _room(self, size: int) -> Tensor:
+        if self.cuda:
+            return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+        return torch.from_numpy(np.empty(size, dtype=np.uint8))
+
+    def _copy(self, into: Tensor, source: Tensor) -> None:
+        if self.stream is None:
+            into.copy_(source)
+            return
+        self.stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self.stream):
+            into.copy_(source, non_blocking=True)
+            for tensor in (into, source):
+                if tensor.is_cuda:
+                    tensor.record_stream(self.stream)
