@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from remat import _check
 from remat.chain import Chain
 from remat.dynamic import Table
@@ -101,6 +103,19 @@ def _grid(quanta: int, slots: int) -> tuple[int, int]:
     return slot, quanta // slot
 
 
+def _simple(costs: SegmentCosts, budget: float | None) -> list[Point]:
+    """Return what plans without any planning need, so that no rounding lets one beat the frontier."""
+    n = len(costs)
+    plans: list[tuple[Segment, ...]] = [(Segment(n, kept=True),)]
+    for count in np.unique(np.geomspace(1, n, num=min(n, 24)).round().astype(int)).tolist():
+        whole, rest = divmod(n, count)
+        plans += [(*[Segment(whole)] * (count - 1), Segment(whole + rest, kept=True))]  # as `sequential`
+        lengths = [count] * whole + [rest] * bool(rest)  # as `uniform`
+        plans += [(*map(Segment, lengths[:-1]), Segment(lengths[-1], kept=kept)) for kept in (False, True)]
+    points = [Point(peak, plain(work), plan) for plan in plans for peak, work in [costs.claim(plan)]]
+    return [point for point in points if budget is None or point.peak <= budget]
+
+
 def frontier(chain: Chain, *, slots: int = 500, budget: float | None = None) -> Frontier:
     """Find the least work at each memory budget, over all plans of segments, by dynamic programming.
 
@@ -151,6 +166,8 @@ def frontier(chain: Chain, *, slots: int = 500, budget: float | None = None) -> 
         peak, work = costs.claim_marks(last, kept)
         points.append(Point(peak, plain(work), from_marks(last, kept)))
     exact = slot == 1 and costs.exact
+    if not exact:
+        points += _simple(costs, budget)
     return Frontier(chain, pareto(points), slot=costs.to_bytes(slot), exact=exact)
 
 

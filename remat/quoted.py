@@ -8,8 +8,8 @@ PREFIX = "application/papermill.record/"  # a kind of output that no notebook sh
 def quote(**texts: object) -> None:
     """Leave texts in a cell's output, unseen, for pages of the book to quote by name.
 
-    A page shows one with the role ``glue:text`` and the address ``notebook.ipynb::name``. Jupyter, Colab and
-    the notebook's own page show nothing.
+    A page shows one with the role ``glue:text`` and the address ``notebook.ipynb::name:s``. Jupyter, Colab
+    and the notebook's own page show nothing.
 
     Args:
         texts: by name, what is shown; numbers are shown as they print, so round or format them first.
@@ -29,4 +29,5 @@ def quote(**texts: object) -> None:
         if not str(text).strip():
             raise ValueError(f"texts must not be empty, got {text!r} for {name}")
         metadata = {"scrapbook": {"name": name, "mime_prefix": PREFIX}}
-        display({f"{PREFIX}text/plain": str(text)}, raw=True, metadata=metadata)  # type: ignore[no-untyped-call]
+        quoted = {f"{PREFIX}text/plain": repr(str(text))}  # MyST-NB reads it as a literal of Python
+        display(quoted, raw=True, metadata=metadata)  # type: ignore[no-untyped-call]

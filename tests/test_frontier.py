@@ -13,9 +13,9 @@ from remat.cuts import every_cut
 from remat.frontier import Frontier, Point, best, frontier, work_bounds
 from remat.frontier import pareto as pareto_points
 from remat.replay import replay
-from remat.schedules import segmented, store_all
+from remat.schedules import segmented, sequential, store_all, uniform
 from remat.segments import Segment, SegmentCosts
-from strategies import MODELS, chains
+from strategies import MODELS, chains, real
 
 ROUND = 1 + 2**-40  # what sizes without a common measure may be rounded up by
 # Sizes that no grid of a few slots fits: real ones, and large whole ones.
@@ -325,3 +325,23 @@ def test_empty_tensors_and_free_stages_are_no_trouble(chain: Chain) -> None:
     assert pairs(found) == pareto(by_brute_force(chain))
     if found.points[0].peak == 0:
         assert replay(chain, best(chain, 0)).peak == 0
+
+
+@given(chains(most=12, number=real), st.integers(1, 30), st.data())
+@settings(max_examples=60)
+def test_no_rounding_lets_an_even_cut_beat_the_frontier(
+    chain: Chain, slots: int, data: st.DataObject
+) -> None:
+    """However coarse the grid: PyTorch's own function never does better than what the planner says."""
+    found = frontier(chain, slots=slots)
+    simple = data.draw(
+        st.sampled_from([store_all(chain)])
+        | st.integers(1, len(chain)).map(lambda segments: sequential(chain, segments))
+        | st.tuples(st.integers(1, len(chain)), st.booleans()).map(
+            lambda k: uniform(chain, k[0], keep_last=k[1])
+        )
+    )
+    counted = replay(chain, simple)
+    peak = counted.peak * (1 + 1e-9)
+    assert found.within(peak).work <= counted.work + 1e-9
+    assert replay(chain, best(chain, peak, slots=slots)).work <= counted.work + 1e-9

@@ -19,8 +19,8 @@ def outputs() -> object:
 
 def test_each_text_is_an_output_of_its_own_that_nothing_shows(outputs: list) -> None:
     assert [output.data for output in outputs] == [
-        {f"{PREFIX}text/plain": "12.0 MB"},
-        {f"{PREFIX}text/plain": "7"},
+        {f"{PREFIX}text/plain": "'12.0 MB'"},
+        {f"{PREFIX}text/plain": "'7'"},
     ]
     assert [output.metadata["scrapbook"]["name"] for output in outputs] == ["peak", "stages"]
 

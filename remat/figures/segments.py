@@ -1,15 +1,32 @@
-"""Figures of chapter 6: what is alive while segments are replayed, and the segment model's three bars."""
+"""Figures of chapter 6: replayed segments, the segment model beside what is measured, which API to use."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from remat.chain import Backward, Chain, Forward, Output
-from remat.figures.style import GRADIENT, GRID, INK, KEEP, MUTED, RECOMPUTE, figure, finish
+from remat.figures.planning import _arrow as arrow
+from remat.figures.planning import _box as box
+from remat.figures.style import (
+    GRADIENT,
+    GRID,
+    INK,
+    KEEP,
+    LIMIT,
+    MUTED,
+    OFFLOAD,
+    RECOMPUTE,
+    WAIT,
+    figure,
+    finish,
+    legend_below,
+)
 from remat.machine import Machine
 from remat.replay import Memory, replay
 from remat.schedules import Schedule
@@ -102,6 +119,70 @@ def _moments(chain: Chain, plan: Schedule) -> list[_Moment]:
     return found
 
 
+def segment_curves(
+    spacings: Sequence[int], lines: Mapping[str, Sequence[float]], measured: Sequence[float], *, plain: float
+) -> Figure:
+    """Draw estimated peaks against the spacing of checkpoints, and measured ones as crosses.
+
+    Args:
+        spacings: the k of each plan.
+        lines: name of an estimate -> peaks, in layers.
+        measured: what PyTorch allocated, in layers.
+        plain: measured with everything kept, in layers.
+    """
+    fig, (axes,) = figure(height=3.3)
+    axes.axhline(plain, color=MUTED, linewidth=1.2, linestyle=":")
+    middle, words = (spacings[0] + spacings[-1]) / 2, "measured, everything kept"
+    axes.text(middle, plain, words, ha="center", va="bottom", fontsize=9, color=MUTED)
+    dashes = [(0, (4, 1.5)), "-"]
+    for index, (name, peaks) in enumerate(lines.items()):
+        axes.plot(
+            spacings, peaks, color=[RECOMPUTE, KEEP][index % 2], linestyle=dashes[index % 2], marker="o",
+            markersize=4, label=name,
+        )  # fmt: skip
+    axes.plot(
+        spacings, measured, linestyle="none", marker="x", color=LIMIT, markersize=8, markeredgewidth=2,
+        label="measured in PyTorch", zorder=4,
+    )  # fmt: skip
+    axes.set_ylim(0, 1.12 * max(plain, *(max(peaks) for peaks in lines.values())))
+    axes.set_xticks(spacings)
+    finish(axes, x="layers per checkpoint, k", y="peak, layers of A bytes", grid="both")
+    legend_below(fig, axes, columns=3)
+    return fig
+
+
+def api_picture() -> Figure:
+    """Draw the order of questions that leads to one of PyTorch's switches."""
+    flash = "FlashAttention\n(scaled_dot_product_attention)"
+    steps = [
+        ("Are activations what\nfills the memory?", "no", "weights, gradients, optimizer:\nZeRO, FSDP", WAIT),
+        ("Is most of it the\nattention matrix?", "yes", flash, RECOMPUTE),
+        (
+            "Is there room for what\nmatrix products make?",
+            "yes",
+            "a selective policy\nin context_fn",
+            RECOMPUTE,
+        ),
+        ("Is the link to the host\nidle, and fast enough?", "yes", "save_on_cpu, offload_wrapper", OFFLOAD),
+        ("Is the model an\nnn.Sequential?", "yes", "checkpoint_sequential,\nuse_reentrant=False", RECOMPUTE),
+        ("May its code\nbe changed?", "no", "apply_activation_checkpointing\nwith a check_fn", RECOMPUTE),
+    ]
+    fig, (axes,) = figure(height=6.2)
+    axes.set_axis_off()
+    for row, (question, word, answer, color) in enumerate(steps):
+        y = -1.12 * row
+        box(axes, 0, y, 3.0, question, face="white", ink=INK)
+        box(axes, 4.6, y, 3.9, answer, face=color, ink="white" if color == OFFLOAD else INK)
+        arrow(axes, (1.53, y), (2.62, y), word, side="above")
+        arrow(axes, (0, y - 0.4), (0, y - 0.73), "no" if word == "yes" else "yes", side="right")
+    last = -1.12 * len(steps)
+    answer = "checkpoint(layer, x,\nuse_reentrant=False)"
+    box(axes, 0, last, 3.0, answer, face=RECOMPUTE, ink=INK)
+    axes.set_xlim(-1.7, 6.7)
+    axes.set_ylim(last - 0.5, 0.5)
+    return fig
+
+
 def segment_bars(estimates: Sequence[Estimate], counted: Mapping[str, float], *, chosen: str) -> Figure:
     """Draw what the segment model says of each mode, beside what replay counts for real layers.
 
@@ -114,37 +195,31 @@ def segment_bars(estimates: Sequence[Estimate], counted: Mapping[str, float], *,
         Left, memory, what is kept and the segment being replayed stacked; right, more compute.
     """
     fig, (left, right) = figure(height=2.7, columns=2, sharey=True, width_ratios=[2, 1])
+    end = 1.22 * estimates[0].plain / 1e9
     for row, estimate in enumerate(estimates):
-        pale = {"alpha": 1.0 if estimate.mode == chosen else 0.35}
-        kept, replayed = estimate.kept / 1e9, estimate.replayed / 1e9
-        labels = ("kept", "segment being replayed", "replay, for these layers")
-        kept_label, replayed_label, counted_label = labels if row == 0 else (None, None, None)
-        left.barh(row, kept, height=0.6, color=KEEP, label=kept_label, **pale)
-        left.barh(row, replayed, left=kept, height=0.6, color=RECOMPUTE, label=replayed_label, **pale)
-        left.plot(
-            counted[estimate.mode] / 1e9, row, linestyle="none", marker="D", color=INK, markersize=7,
-            markeredgecolor="white", label=counted_label, zorder=5, **pale,
-        )  # fmt: skip
-        weight = "bold" if estimate.mode == chosen else "normal"
-        left.text(
-            1.02 * (kept + replayed), row, f"{estimate.peak / 1e9:,.1f}", va="center", fontweight=weight
-        )
-        right.barh(row, 100 * estimate.extra_compute, height=0.6, color=RECOMPUTE, **pale)
-        right.text(
-            100 * estimate.extra_compute + 1, row, f"{estimate.extra_compute:.1%}", va="center",
-            fontweight=weight,
-        )  # fmt: skip
+        alpha = 1.0 if estimate.mode == chosen else 0.35
+        kept, replayed, there = estimate.kept / 1e9, estimate.replayed / 1e9, counted[estimate.mode] / 1e9
+        left.barh(row, kept, height=0.6, color=KEEP, alpha=alpha)
+        left.barh(row, replayed, left=kept, height=0.6, color=RECOMPUTE, alpha=alpha)
+        left.plot(there, row, "D", color=INK, markersize=7, markeredgecolor="white", zorder=5, alpha=alpha)
+        right.barh(row, 100 * estimate.extra_compute, height=0.6, color=RECOMPUTE, alpha=alpha)
+        look: dict[str, Any] = {"va": "center", "fontweight": "bold" if estimate.mode == chosen else "normal"}
+        left.text(max(kept + replayed, there) + 0.02 * end, row, f"{estimate.peak / 1e9:,.1f}", **look)
+        right.text(100 * estimate.extra_compute + 1, row, f"{estimate.extra_compute:.1%}", **look)
     left.set_yticks(range(len(estimates)), [estimate.mode for estimate in estimates])
-    for tick, estimate in zip(left.get_yticklabels(), estimates, strict=True):
-        tick.set_fontweight("bold" if estimate.mode == chosen else "normal")
+    for label, estimate in zip(left.get_yticklabels(), estimates, strict=True):
+        label.set_color(INK if estimate.mode == chosen else MUTED)
     left.set_ylim(len(estimates) - 0.5, -0.5)
-    left.set_xlim(0, 1.22 * estimates[0].plain / 1e9)
+    left.set_xlim(0, end)
     right.set_xlim(0, 52)
     for axes in (left, right):
         axes.tick_params(axis="y", length=0)
     finish(left, x="activations, GB", y="", grid="x", title="Memory at its peak")
     finish(right, x="of forward + backward, %", y="", grid="x", title="More compute")
-    fig.legend(
-        *left.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=9
-    )
+    handles = [
+        Rectangle((0, 0), 1, 1, facecolor=KEEP, label="kept"),
+        Rectangle((0, 0), 1, 1, facecolor=RECOMPUTE, label="segment being replayed"),
+        Line2D([], [], linestyle="none", marker="D", color=INK, label="replay, for these layers"),
+    ]
+    fig.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
     return fig

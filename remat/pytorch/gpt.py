@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from remat import _check
+from remat.pytorch.promises import Value
 
 DropoutKind = Literal["bool", "torch"]
 Causal = Literal["bias", "masked_fill"]
 Recompute = Literal["none", "selective", "full"]
-Value = tuple[Tensor, ...]  # one tensor of the description: here q, k, v are three, and a mask may be none
 
 
 class GPTLayer(nn.Module):
@@ -159,7 +159,7 @@ class GPTLayer(nn.Module):
         return x + self._dropout(self.down(F.gelu(self.up(self.norm2(x)))))
 
     def _heads(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Return q, k and v, each [b a, s, h/a]: views of one tensor where b is 1, else copies in its place."""
+        """Return q, k and v, each [b a, s, h/a]: views of one tensor if b is 1, else copies in its place."""
         s, b, h = x.shape
         by_head = (part.view(s, b, self.a, h // self.a) for part in self.qkv(x).chunk(3, dim=-1))
         return tuple(part.permute(1, 2, 0, 3).reshape(b * self.a, s, h // self.a) for part in by_head)
@@ -176,8 +176,9 @@ class GPTLayer(nn.Module):
         return scores + torch.zeros_like(future, dtype=scores.dtype).masked_fill(future, -math.inf)
 
     def _context(self, weights: Tensor, v: Tensor) -> Tensor:
-        by_head = (weights @ v).unflatten(0, (-1, self.a))
-        return by_head.permute(2, 0, 1, 3).reshape(v.shape[1], -1, self.h)
+        by_head = (weights @ v).view(-1, self.a, *v.shape[1:])
+        # Contiguous, also where reshape could do without a copy: else the linear map would save its own.
+        return by_head.permute(2, 0, 1, 3).reshape(v.shape[1], -1, self.h).contiguous()
 
     @property
     def _drops(self) -> bool:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from torch import Tensor, nn
 
 from remat.chain import Action, Backward, Forward, chain_of
-from remat.pytorch.step import ANY_LINK, Step
+from remat.hardware import Link
+from remat.machine import Machine, ReplayError, Thing
+from remat.pytorch.step import Step
 from remat.pytorch.tape import Stage, checked_stages
-from remat.replay import ReplayError, replay
 
 
 @dataclass(frozen=True)
@@ -81,19 +83,20 @@ def run(
     stages = checked_stages(stages)
     if not isinstance(x, Tensor):
         raise ValueError(f"x must be a tensor, got {type(x).__name__}")
-    actions = checked_plan(schedule, len(stages))
+    actions = _checked(schedule, len(stages))
+    frees = _judged(actions, len(stages))
     step = Step(actions, stages, x, loss, restore_buffers=restore_buffers)
     shared = _shared_parameters(stages)
     earlier = [(parameter, parameter.grad) for parameter in shared if parameter.grad is not None]
     for parameter, _ in earlier:
         parameter.grad = None
     try:
-        for action in actions:
-            step.do(action)
+        for action, freed in zip(actions, frees, strict=True):
+            step.do(action, freed)
         assert step.value is not None
         return Run(
             loss=step.value,
-            forwards=step.machine.forwards,
+            forwards=sum(isinstance(action, Forward) for action in actions),
             copied_out=step.host.out,
             copied_back=step.host.back,
             host_peak=step.host.peak,
@@ -106,8 +109,8 @@ def run(
             parameter.grad = gradient if parameter.grad is None else gradient.add_(parameter.grad)
 
 
-def checked_plan(schedule: Iterable[Action], n: int) -> tuple[Action, ...]:
-    """Check on paper that a plan runs on n stages, and return its actions.
+def _checked(schedule: Iterable[Action], n: int) -> tuple[Action, ...]:
+    """Check that a plan is one for n stages and tapes, and return its actions.
 
     Raises:
         ValueError: it does not; the message says why.
@@ -115,7 +118,13 @@ def checked_plan(schedule: Iterable[Action], n: int) -> tuple[Action, ...]:
     if not isinstance(schedule, Iterable):
         raise ValueError(f"schedule must be a plan, an iterable of actions, got {schedule!r}")
     actions = tuple(schedule)
-    stages = [action.stage for action in actions if isinstance(action, Backward)]
+    if strange := [action for action in actions if not isinstance(action, Action)]:
+        raise ValueError(f"schedule must hold actions only, got {strange[0]!r}")
+    try:
+        hash(actions)
+    except TypeError as error:
+        raise ValueError(f"schedule must hold actions on stages given by their number: {error}") from None
+    stages = [a.stage for a in actions if isinstance(a, Backward) and isinstance(a.stage, int)]
     if stages and max(stages) != n:
         raise ValueError(f"schedule is a plan for {max(stages)} stages, and there are {n}")
     if stages and not any(isinstance(action, Forward) and action.keep == "tape" for action in actions):
@@ -123,11 +132,22 @@ def checked_plan(schedule: Iterable[Action], n: int) -> tuple[Action, ...]:
             'schedule is a plan for a chain with needs="values"; PyTorch\'s backward needs the tape of a '
             'taping forward: plan for the same chain with needs="tape"'
         )
-    try:
-        replay(chain_of([1] * n, needs="tape"), actions, link=ANY_LINK)
-    except ReplayError as error:
-        raise ValueError(f"schedule is refused by the replay: {error}") from None
     return actions
+
+
+@lru_cache(maxsize=16)
+def _judged(actions: tuple[Action, ...], n: int) -> tuple[tuple[Thing, ...], ...]:
+    """Let the machine of the replay go through a plan, and return what each action frees."""
+    machine = Machine(chain_of([1] * n, needs="tape"), Link("any link", 1, 1, "only the order matters"))
+    frees = []
+    for index, action in enumerate(actions):
+        try:
+            frees.append(machine.step(action).frees)
+        except ReplayError as error:
+            raise ValueError(f"schedule is refused at action {index}, {action}: {error}") from None
+    if machine.next_backward:
+        raise ValueError(f"schedule ends before the backward of stage {machine.next_backward} has run")
+    return tuple(frees)
 
 
 def _shared_parameters(stages: Sequence[Stage]) -> list[nn.Parameter]:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
+
+from remat.pytorch.copies import as_bytes, copies_for
 
 
 @dataclass(eq=False)
@@ -119,7 +121,7 @@ def _unpack(packed: Tensor | Place) -> Tensor:
 
 
 class Host:
-    """Copies slots to the host and back. On a CPU the host is memory that PyTorch did not allocate.
+    """Holds slots' bytes on the host and counts what moves.
 
     Attributes:
         out: bytes copied to the host so far.
@@ -130,53 +132,33 @@ class Host:
 
     def __init__(self, device: torch.device) -> None:
         self.out = self.back = self.held = self.peak = 0
-        self.cuda = device.type == "cuda"
-        self.stream = torch.cuda.Stream(device) if self.cuda else None  # type: ignore[no-untyped-call]
-        self.device = device
+        self.copies = copies_for(device)
+        self.arriving: list[tuple[Slot, Any]] = []
 
     def take(self, slots: Iterable[Slot]) -> list[tuple[Slot, Tensor]]:
         """Copy slots to the host and return what `give` needs to bring them back."""
-        copies = []
+        taken = []
         for slot in slots:
-            here = self._bytes(slot)
-            there = self._room(here.numel())
-            self._copy(there, here)
-            copies.append((slot, there))
-            self.out += here.numel()
-            self.held += here.numel()
+            assert slot.storage is not None
+            taken.append((slot, self.copies.out(slot.storage)))
+            self.out += slot.bytes
+            self.held += slot.bytes
         self.peak = max(self.peak, self.held)
-        return copies
+        return taken
 
-    def give(self, copies: Iterable[tuple[Slot, Tensor]]) -> None:
+    def give(self, taken: Iterable[tuple[Slot, Tensor]]) -> None:
         """Copy slots back from the host, which then no longer holds them."""
-        for slot, there in copies:
-            slot.storage = torch.empty(there.numel(), dtype=torch.uint8, device=self.device).untyped_storage()
-            self._copy(self._bytes(slot), there)
-            self.back += there.numel()
-            self.held -= there.numel()
+        for slot, there in taken:
+            data, arrival = self.copies.back(there)
+            slot.storage = data.untyped_storage()
+            if arrival is not None:
+                self.arriving.append((slot, arrival))
+            self.back += slot.bytes
+            self.held -= slot.bytes
 
     def wait(self) -> None:
-        """Let what is computed from now on come after all copies so far."""
-        if self.stream is not None:
-            torch.cuda.current_stream(self.device).wait_stream(self.stream)
-
-    def _bytes(self, slot: Slot) -> Tensor:
-        assert slot.storage is not None
-        empty = torch.empty(0, dtype=torch.uint8, device=self.device)
-        return empty.set_(slot.storage, 0, (slot.bytes,), (1,))
-
-    def _room(self, size: int) -> Tensor:
-        if self.cuda:
-            return torch.empty(size, dtype=torch.uint8, pin_memory=True)
-        return torch.from_numpy(np.empty(size, dtype=np.uint8))
-
-    def _copy(self, into: Tensor, source: Tensor) -> None:
-        if self.stream is None:
-            into.copy_(source)
-            return
-        self.stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(self.stream):
-            into.copy_(source, non_blocking=True)
-            for tensor in (into, source):
-                if tensor.is_cuda:
-                    tensor.record_stream(self.stream)
+        """Let what is computed from now on come after all that is on its way back."""
+        for slot, arrival in self.arriving:
+            if slot.storage is not None:
+                self.copies.await_arrival(as_bytes(slot.storage), arrival)
+        self.arriving.clear()

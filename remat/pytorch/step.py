@@ -9,19 +9,16 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor
 
-from remat.chain import Action, Backward, Drop, Fetch, Forward, Offload, Output, chain_of
+from remat.chain import Action, Backward, Fetch, Forward, Offload, Output
 from remat.chain import Tape as TapeOf
-from remat.hardware import Link
-from remat.machine import Machine, Thing
+from remat.machine import Thing
 from remat.pytorch.again import Again
 from remat.pytorch.slots import Host, Place, Recorder, Slot, storages_of
 from remat.pytorch.tape import Stage, Tape, needs_gradient, run_forward, run_loss, run_taping
 
-ANY_LINK = Link("any link", 1, 1, "only the order of actions matters here")
-
 
 class Step:
-    """One training step under way. The machine of the replay says what each action makes and frees."""
+    """One training step under way."""
 
     def __init__(
         self,
@@ -33,7 +30,6 @@ class Step:
         restore_buffers: bool,
     ) -> None:
         n = len(stages)
-        self.machine = Machine(chain_of([1] * n, needs="tape"), ANY_LINK)
         self.stages, self.x, self.loss = stages, x, loss
         self.needs = needs_gradient(stages, x)
         runs = Counter(action.stage for action in actions if isinstance(action, Forward))
@@ -50,9 +46,8 @@ class Step:
         self.gradient: Tensor | None = None
         self.value: Tensor | None = None
 
-    def do(self, action: Action) -> None:
-        """Do one action of the plan."""
-        effect = self.machine.step(action)
+    def do(self, action: Action, frees: Sequence[Thing]) -> None:
+        """Do one action of the plan, then free what the machine of the replay says it frees."""
         if isinstance(action, Forward):
             self._forward(action)
         elif isinstance(action, Backward):
@@ -65,9 +60,7 @@ class Step:
             self.host.give(self.away.pop(action.what))
             if isinstance(action.what, TapeOf):
                 self.tapes[action.what.stage] = self.tapes_away.pop(action.what.stage)
-        elif isinstance(action, Drop):
-            self.host.wait()
-        for thing in effect.frees:
+        for thing in frees:
             self._free(thing)
 
     def _input(self, i: int) -> Tensor:
@@ -101,8 +94,9 @@ class Step:
     def _backward(self, i: int) -> None:
         self.host.wait()
         tape = self.tapes.pop(i)[0]  # its slots are now the graph's alone, which lets go of them on its way
-        if copies := self.away.get(TapeOf(i)):  # the host's copy must not hold the device's until the end
-            self.away[TapeOf(i)] = [(Slot(), there) for _, there in copies]
+        if TapeOf(i) in self.away:  # the host's copy must not hold the device's
+            self.away[TapeOf(i)] = [(Slot(), there) for _, there in self.away[TapeOf(i)]]
+            self.tapes_away[i] = (Tape(None), ())
         self.gradient = tape.backward(self.gradient)
         self.again.forget(i)
 
@@ -125,3 +119,4 @@ class Step:
             held.clear()
         self.again.random.clear()
         self.gradient = None
+        self.host.arriving.clear()

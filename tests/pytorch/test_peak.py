@@ -1,3 +1,4 @@
+import gc
 import subprocess
 import sys
 from collections.abc import Callable
@@ -6,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.distributed._tools.mem_tracker import MemTracker
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from remat.pytorch import GPTLayer, checkpoint_segments, live_bytes, mlp, peak_bytes
 
@@ -148,6 +150,61 @@ def test_an_error_in_the_step_passes_through_and_the_next_measurement_works() ->
     assert peak_bytes(lambda: torch.ones(1000)) == 4000
 
 
+def test_after_an_error_nothing_of_the_step_is_held() -> None:
+    references = []
+
+    def step() -> None:
+        y = torch.ones(1000, requires_grad=True).exp()
+        references.append(StorageWeakRef(y.untyped_storage()))
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine") as caught:
+        peak_bytes(step)
+    del caught
+    gc.collect()
+    assert references[0].expired()
+
+
+def test_a_measurement_holds_nothing_of_the_step_afterwards() -> None:
+    references = []
+
+    def step() -> Tensor:
+        y = torch.ones(1000, requires_grad=True).exp()
+        references.append(StorageWeakRef(y.untyped_storage()))
+        return y.sin()
+
+    assert peak_bytes(step) == 3 * 4000
+    assert references[0].expired()
+
+
+def test_two_models_measured_one_after_the_other_do_not_mix() -> None:
+    def measured(width: int) -> int:
+        model, x = with_gradients(mlp(2, width)), torch.ones(8 * width, width)
+
+        def step() -> None:
+            checkpoint_segments(list(model), [2], x).mean().backward()
+
+        step()
+        return peak_bytes(step)
+
+    alone = [measured(width) for width in (16, 128)]
+    assert alone[1] > 10 * alone[0]
+    assert [measured(width) for width in (128, 16, 128)] == [alone[1], alone[0], alone[1]]
+
+
+def test_two_models_in_one_step_peak_where_both_live() -> None:
+    small, large, x = mlp(1, 16)[0], mlp(1, 64)[0], torch.ones(128, 16)
+
+    def one(model: nn.Module, width: int) -> Tensor:
+        return model(x.repeat(1, width // 16))  # type: ignore[no-any-return]
+
+    peaks = [peak_bytes(lambda: one(small, 16)), peak_bytes(lambda: one(large, 64))]
+    together = peak_bytes(lambda: (one(small, 16), one(large, 64)))
+    # A repeated batch, Linear's result and GELU's: two are saved, the last is the caller's.
+    assert peaks == [3 * 128 * 16 * 4, 3 * 128 * 64 * 4]
+    assert together == sum(peaks)
+
+
 def test_the_first_measurement_of_a_process_prints_nothing() -> None:
     program = "import torch\nfrom remat.pytorch import peak_bytes\nprint(peak_bytes(lambda: torch.ones(10)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -158,6 +215,68 @@ def test_the_first_measurement_of_a_process_prints_nothing() -> None:
 def test_a_device_that_cannot_be_measured_is_refused(device: str) -> None:
     with pytest.raises(ValueError, match=rf"device must be 'cpu' or a CUDA device, got '{device}'"):
         peak_bytes(lambda: None, device=device)
+
+
+class Allocator:
+    """A CUDA device's statistics, for allocations made by hand; its work is done only when waited for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = self.peak = 0
+        self.pending: list[int] = []
+        self.asked: set[torch.device] = set()
+        for name in ("synchronize", "reset_peak_memory_stats", "memory_allocated", "max_memory_allocated"):
+            monkeypatch.setattr(torch.cuda, name, getattr(self, name))
+
+    def allocate(self, change: int) -> None:
+        self.pending.append(change)
+
+    def synchronize(self, device: torch.device) -> None:
+        self.asked.add(device)
+        for change in self.pending:
+            self.now += change
+            self.peak = max(self.peak, self.now)
+        self.pending.clear()
+
+    def reset_peak_memory_stats(self, device: torch.device) -> None:
+        self.asked.add(device)
+        self.peak = self.now
+
+    def memory_allocated(self, device: torch.device) -> int:
+        self.asked.add(device)
+        return self.now
+
+    def max_memory_allocated(self, device: torch.device) -> int:
+        self.asked.add(device)
+        return self.peak
+
+
+def test_on_cuda_the_peak_is_that_of_the_step_above_what_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Allocator(monkeypatch)
+    for change in (1000, 5000, -5000):  # a higher peak, before the step; the last still on its way
+        gpu.allocate(change)
+
+    def step() -> None:
+        for change in (300, -100, 250, -450):
+            gpu.allocate(change)
+
+    assert [peak_bytes(step, device="cuda:1") for _ in range(2)] == [450, 450]
+    assert peak_bytes(lambda: gpu.allocate(-1000), device="cuda:1") == 0
+    assert gpu.asked == {torch.device("cuda", 1)}
+
+
+def test_on_cuda_an_error_passes_through_and_the_next_measurement_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gpu = Allocator(monkeypatch)
+
+    def step() -> None:
+        gpu.allocate(700)
+        gpu.allocate(-700)
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        peak_bytes(step, device=torch.device("cuda"))
+    assert peak_bytes(lambda: gpu.allocate(40), device="cuda") == 40
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -147,24 +147,171 @@ def test_only_what_is_named_is_left_out() -> None:
     assert record_of(lambda: second(first(x)), first).bytes == 2 * x.nbytes + second.weight.nbytes
 
 
-def test_a_cast_copy_of_a_weight_is_counted() -> None:
-    weight = nn.Parameter(torch.ones(8, 8))
+# --- kinds ----------------------------------------------------------------------------------------
+
+
+def test_weights_and_their_views_are_listed_apart() -> None:
+    weight, x = nn.Parameter(torch.ones(4, 4)), torch.ones(2, 4, requires_grad=True)
+    record = record_of(lambda: (x @ weight).exp() @ weight.t())
+    assert [(item.kind, item.storage) for item in record.of("parameter")] == [("parameter", 0)] * 2
+    assert [item.storage for item in record.items] == [0, 1, 1]  # x, and exp's result for exp and the product
+    assert len(record.everything) == 5
+    assert record.totals == {"activation": 2 * x.nbytes, "cast copy": 0, "parameter": weight.nbytes}
+    assert record.bytes == record.totals["activation"] == sum(item.bytes for item in record.storages)
+
+
+CASTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "bfloat16": lambda w: w.bfloat16(),
+    "to": lambda w: w.to(torch.bfloat16),
+    "to, by keyword": lambda w: w.to(dtype=torch.bfloat16),
+    "type": lambda w: w.type(torch.bfloat16),
+    "type_as": lambda w: w.type_as(torch.ones(1, dtype=torch.bfloat16)),
+    "of a view": lambda w: w.t().bfloat16(),
+    "viewed": lambda w: w.bfloat16().t()[:, :],
+    "twice": lambda w: w.double().bfloat16(),
+}
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("cast", CASTS)
+def test_a_cast_copy_of_a_weight_is_no_activation(cast: str, frozen: bool) -> None:
+    weight = nn.Parameter(torch.ones(8, 8), requires_grad=not frozen)
     x = torch.ones(2, 8, dtype=torch.bfloat16, requires_grad=True)
-    assert record_of(lambda: x @ weight.bfloat16()).bytes == x.nbytes + weight.nbytes // 2
+    kept = 0 if frozen else x.nbytes  # x is saved for the weight's gradient
+    for leave_out in (None, [weight]):
+        record = record_of(lambda: x @ CASTS[cast](weight), leave_out)
+        assert record.totals == {"activation": kept, "cast copy": 8 * 8 * 2, "parameter": 0}
+
+
+def test_a_cast_to_what_it_is_already_is_the_weight() -> None:
+    weight, x = nn.Parameter(torch.ones(4, 4)), torch.ones(2, 4, requires_grad=True)
+    record = record_of(lambda: x @ weight.float())
+    assert record.totals == {"activation": x.nbytes, "cast copy": 0, "parameter": weight.nbytes}
+
+
+def test_a_cast_activation_is_an_activation() -> None:
+    x = torch.ones(8, 8, requires_grad=True)
+    weight = nn.Parameter(torch.ones(8, 8, dtype=torch.bfloat16))
+    record = record_of(lambda: x.bfloat16() @ weight)
+    assert record.totals == {"activation": 128, "cast copy": 0, "parameter": 128}
+
+
+def cast_copies_by_graph(result: Tensor, parameters: list[Tensor]) -> int:
+    """The oracle: of the storages in the graph, those with a weight's numbers in 16 bits."""
+
+    def numbers(tensor: Tensor) -> Tensor:
+        return tensor.detach().bfloat16().flatten().sort().values
+
+    sizes = {
+        saved.untyped_storage().data_ptr(): saved.untyped_storage().nbytes()
+        for saved in saved_by_graph(result)
+        if saved.dtype == torch.bfloat16
+        and any(torch.equal(numbers(saved), numbers(weight)) for weight in parameters)
+    }
+    return sum(sizes.values())
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("kind", ["linear", "convolution", "attention", "lstm", "by hand"])
+def test_autocast_copies_are_those_of_the_graph(kind: str, frozen: bool) -> None:
+    torch.manual_seed(0)
+    by_hand = nn.Linear(8, 8, bias=False)
+    models: dict[str, tuple[nn.Module, Callable[[Tensor], Tensor], Tensor]] = {}
+    linear = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 8))
+    convolution = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3))
+    attention, lstm = nn.MultiheadAttention(8, 2), nn.LSTM(8, 8)
+    models["linear"] = linear, linear, torch.randn(4, 8)
+    models["convolution"] = convolution, convolution, torch.randn(2, 3, 8, 8)
+    models["attention"] = attention, lambda x: attention(x, x, x)[0], torch.randn(3, 2, 8)
+    models["lstm"] = lstm, lambda x: lstm(x)[0], torch.randn(3, 2, 8)
+    models["by hand"] = by_hand, lambda x: x @ by_hand.weight.t(), torch.randn(4, 8)
+    model, run, x = models[kind]
+    model.requires_grad_(not frozen)
+    x.requires_grad_()
+
+    def step() -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return run(x)
+
+    expected = cast_copies_by_graph(step(), list(model.parameters()))
+    for leave_out in (None, model):
+        record = record_of(step, leave_out)
+        assert record.totals["cast copy"] == expected > 0
+        assert record.totals["activation"] + expected == graph_bytes(step(), list(model.parameters()))
+
+
+def test_copies_that_autocast_made_before_are_told_apart_too() -> None:
+    layer, x = nn.Linear(8, 8, bias=False), torch.ones(2, 8, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        layer(x)
+        record = record_of(lambda: layer(x), layer)
+    assert record.totals == {"activation": 2 * 8 * 2, "cast copy": 8 * 8 * 2, "parameter": 0}
+
+
+def test_autocast_inside_a_vmap_passes() -> None:
+    weight, x = nn.Parameter(torch.ones(4, 4)), torch.ones(3, 2, 4, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        record = record_of(lambda: torch.vmap(lambda row: row @ weight.t())(x))
+    assert record.totals["activation"] == 3 * 2 * 4 * 2
+
+
+@settings(max_examples=20, deadline=None)
+@given(names=st.lists(st.sampled_from(sorted(OPERATIONS)), min_size=1, max_size=4))
+def test_under_autocast_bytes_of_all_kinds_are_those_of_the_graph(names: list[str]) -> None:
+    def run() -> Tensor:
+        y = torch.ones(4, 6, requires_grad=True) * 0.5
+        with torch.autocast("cpu", torch.bfloat16):
+            for name in names:
+                y = OPERATIONS[name](y)
+        return y
+
+    totals = record_of(run).totals
+    weights = [*LINEAR.parameters(), *NORM.parameters()]
+    assert totals["activation"] + totals["cast copy"] == graph_bytes(run(), weights)
+
+
+def test_without_cast_copies_nothing_new_is_printed() -> None:
+    weight, x = nn.Parameter(torch.ones(4, 4)), torch.ones(2, 4, requires_grad=True)
+    record = record_of(lambda: (x @ weight).exp() @ weight)
+    assert "kind" not in str(record) and "parameter" not in str(record)
+    assert str(record) == record.table(["activation"])
+
+
+def test_with_cast_copies_each_kind_has_a_total() -> None:
+    layer, x = nn.Linear(8, 8, bias=False), torch.ones(2, 8, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        record = record_of(lambda: layer(layer(x)) * layer.weight[0])
+    assert str(record).splitlines() == [
+        "operation  kind        shape  dtype     storage   bytes",
+        "-------------------------------------------------------",
+        "linear     cast copy   8 x 8  bfloat16        0     128",
+        "linear     activation  2 x 8  bfloat16        0      32",
+        "linear     cast copy   8 x 8  bfloat16        0  shared",
+        "linear     activation  2 x 8  bfloat16        1      32",
+        "mul        activation  2 x 8  bfloat16        2      32",
+        "-------------------------------------------------------",
+        "total      activation                         3      96",
+        "total      cast copy                          1     128",
+    ]
+    assert record.table().splitlines()[-1].split() == ["total", "parameter", "1", "256"]
+    assert record.bytes_as(float_bytes=4) == 2 * 96
+
+
+# --- storages of their own ------------------------------------------------------------------------
 
 
 def test_a_reused_address_is_a_new_storage() -> None:
     weight = torch.ones(1000, requires_grad=True)
-    addresses = []
+    addresses: list[int] = []
     with saved_tensors() as record:
-        for _ in range(20):
+        while len(set(addresses)) == len(addresses) < 10_000:
             x = torch.ones(1000)
-            addresses.append((x.data_ptr(), x.untyped_storage()._cdata))
+            addresses.append(x.data_ptr())
             y = weight * x
             del x, y
-    assert len({data for data, _ in addresses}) < 20, "the allocator gave no address twice: nothing is tested"
-    assert record.bytes == 20 * 4000
-    assert [item.storage for item in record.items] == list(range(20))
+    assert len(set(addresses)) < len(addresses), "the allocator gave no address twice: nothing is tested"
+    assert record.bytes == len(addresses) * 4000
+    assert [item.storage for item in record.items] == list(range(len(addresses)))
 
 
 def test_the_same_tensor_saved_in_two_contexts_is_in_both_records() -> None:
@@ -203,6 +350,35 @@ def test_nothing_is_held_while_the_context_is_open_nor_afterwards() -> None:
     assert reference.expired()
 
 
+@pytest.mark.parametrize(
+    "function", [torch.exp, torch.sigmoid, lambda x: x.softmax(0), lambda x: Double.apply(x)]
+)
+def test_a_result_that_saves_itself_is_released(function: Callable[[Tensor], Tensor]) -> None:
+    x = torch.ones(1000, requires_grad=True)
+    with saved_tensors() as record:
+        y = function(x * 1)
+    assert record.items
+    reference = StorageWeakRef(y.untyped_storage())
+    del y
+    assert reference.expired()
+
+
+def test_after_an_error_inside_what_was_saved_is_released() -> None:
+    references = []
+
+    def forward(x: Tensor) -> None:
+        y = (x * 2).exp()
+        references.append(StorageWeakRef(y.untyped_storage()))
+        y.sin()
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine") as caught, saved_tensors():
+        forward(torch.ones(1000, requires_grad=True))
+    del caught
+    gc.collect()
+    assert references[0].expired()
+
+
 def test_afterwards_a_living_graph_holds_nothing_of_the_record() -> None:
     def references() -> int:
         gc.collect()
@@ -210,7 +386,7 @@ def test_afterwards_a_living_graph_holds_nothing_of_the_record() -> None:
 
     weight, before = torch.ones(10, requires_grad=True), references()
     with saved_tensors([weight]):
-        y = (weight * torch.ones(10)).exp()
+        y = (weight.double() * torch.ones(10)).exp()
         inside = references()
     assert references() == before < inside
     y.sum().backward()  # the graph was alive, with the context's hooks in it
@@ -262,11 +438,14 @@ def test_gradients_are_those_without_the_context() -> None:
     assert all(gradient.abs().sum() > 0 for gradient in expected[:2])
 
 
-def test_a_tensor_changed_in_place_before_its_backward_is_still_refused() -> None:
+@pytest.mark.parametrize("function", [lambda y: (y * y).sum(), lambda y: y.relu_().sum()])
+def test_a_tensor_changed_in_place_before_its_backward_is_still_refused(
+    function: Callable[[Tensor], Tensor],
+) -> None:
     x = torch.ones(3, requires_grad=True)
     with saved_tensors():
         y = x * 2
-        z = (y * y).sum()
+        z = function(y)
         y.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         z.backward()
@@ -379,3 +558,7 @@ def test_errors_name_the_argument() -> None:
         SavedTensors().bytes_as(float_bytes=0)
     with pytest.raises(ValueError, match=r"bool_bytes must be a whole number at least 1, got 0.5"):
         SavedTensors().bytes_as(bool_bytes=0.5)
+    with pytest.raises(ValueError, match=r"kind must be one of 'activation', .*, got 'weight'"):
+        SavedTensors().of("weight")
+    with pytest.raises(ValueError, match=r"kinds\[1\] must be one of 'activation', .*, got 'all'"):
+        SavedTensors().table(["activation", "all"])
