@@ -1,4 +1,4 @@
-"""The five explorers: their sliders, their frames, and the numbers in their sentences, found another way."""
+"""The explorers: their sliders, their frames, and the numbers in their sentences, found another way."""
 
 import re
 from collections.abc import Mapping
@@ -26,6 +26,7 @@ from remat.explorers.draw import (
     draw_spacing,
     draw_timeline,
 )
+from remat.explorers.segment_model import LAYERS, draw_segment_model
 from remat.figures.saving import svg
 from remat.gpt import SHAPES, gpt_layer, shape
 from remat.hardware import device, link
@@ -52,8 +53,8 @@ def drawn(name: str) -> Frames:
     return frames(ALL[name], FOLDER)
 
 
-def test_there_are_five() -> None:
-    assert len(ALL) == 5 and {explorer.name for explorer in ALL.values()} == set(ALL)
+def test_there_are_six() -> None:
+    assert len(ALL) == 6 and {explorer.name for explorer in ALL.values()} == set(ALL)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -205,3 +206,36 @@ def test_budget_says_what_the_prices_are(s: int, name: str) -> None:
         ]
         assert ("it fits" in sentence) == found.fits == (state + found.activations <= 70e9)
         assert sentence.lower().startswith(f"{strategy.name.lower()}: ") and name in sentence
+
+
+@pytest.mark.parametrize("setting", ALL["segments"].settings[::3] + ALL["segments"].settings[1::7])
+def test_segments_says_what_the_formulas_give(setting: dict[str, Any]) -> None:
+    """The formulas of the text, typed once more with the shapes of the models; replay's count likewise."""
+    L, k, mode = setting["L"], setting["k"], setting["mode"]
+    h, a = {956: (4096, 32), 2869: (12288, 96)}[setting["A"]]
+    s, segments = 2048, -(-L // k)
+    core = 5 * a * s / h
+    A, m = s * h * (34 + core) / 1e9, core / (34 + core)
+    f = s / (6 * h + s)
+    units = {"none": L, "full": segments + k, "selective": L * (1 - m) + (segments + k) * m}[mode]
+    spare = {"none": 20, "full": 18, "selective": 20}[mode]  # input or output, gradient, scratch of 16 sbh
+    lean = {"none": L * (34 + core), "full": segments * 2 + k * (34 + core), "selective": L * 34 + core}[mode]
+    counted = round((lean + spare) * s * h / 1e9, 1)
+    sentence = draw_segment_model(**setting)[1]
+    assert sentence.lower().startswith(f"{mode}: ")
+    if mode == "none":
+        assert numbers(sentence) == [L, round(1e3 * A), round(L * A, 1), counted]
+        return
+    layers = [segments, k] if mode == "full" else [round(units, 1)]
+    forward = [1] if mode == "full" else [round(100 * f, 1)]
+    compute = round(100 / 3 if mode == "full" else 100 * f / 3, 1)
+    saving = round(100 * abs(1 - units / L), 1)
+    assert numbers(sentence) == [
+        *layers, L, round(units * A, 1), round(L * A, 1), saving, *forward, compute, counted,
+    ]  # fmt: skip
+    assert ("more than that" in sentence) == (units > L)
+
+
+def test_segments_has_layers_of_known_models() -> None:
+    assert {size: name for size, (name, _) in LAYERS.items()} == {956: "GPT-3 6.7B", 2869: "GPT-3 175B"}
+    assert len(ALL["segments"].settings) == 90

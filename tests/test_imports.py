@@ -22,6 +22,7 @@ STANDARD_ONLY = {
     "memory",
 }
 STANDARD_ONLY |= {"steps", "mirror", "sharing"}  # what choice lowers a layer with
+STANDARD_ONLY |= {"segment_model"}
 ALLOWED = {
     "torch": {"pytorch"},
     "matplotlib": {"figures"},

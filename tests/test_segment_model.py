@@ -146,6 +146,22 @@ def test_a_layer_of_one_tensor_is_the_model_that_the_formula_has_in_mind() -> No
     assert by_formula[1] > 32 * found.A and counted[1] < 2 * found.A
 
 
+@pytest.mark.parametrize("shape", [(2048, 1, 4096, 32), (2048, 1, 12288, 96)])
+@pytest.mark.parametrize("L", [32, 48])
+def test_the_model_is_an_upper_bound_for_layers_that_recompute(shape: tuple[int, ...], L: int) -> None:
+    s, b, h, a = shape
+    layer = gpt_layer(s=s, b=b, h=h, a=a)
+    found = shares(layer)
+    plain, core = (chain_of_layers(layer, L=L, recompute=word) for word in ("none", "selective"))
+    kept_core = replay(core, store_all(core)).peak
+    for k in (1, 2, 5, 8, 16, L):
+        full, selective = (
+            segment_model(mode, L=L, k=k, A=found.A, m=found.m, f=found.f).peak
+            for mode in ("full", "selective")
+        )
+        assert replay(plain, uniform(plain, k)).peak < full and kept_core < selective
+
+
 # What it reads off a layer
 
 

@@ -33,9 +33,9 @@ def plain(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     return function(*arguments, **{name: value for name, value in options.items() if name not in OPTIONS})
 
 
-class _Listing(TorchDispatchMode):
+class _Listing(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, names: list[str]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.names = names
 
     def __torch_dispatch__(
@@ -64,6 +64,7 @@ class Listed:
         self.runs: list[list[str]] = []
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        """Call the function and list what it runs."""
         names: list[str] = []
         self.runs.append(names)
         with _Listing(names):
@@ -71,8 +72,9 @@ class Listed:
 
     @property
     def again(self) -> str:
-        """How many operations ran after the first run, in words."""
-        return f"{sum(map(len, self.runs[1:]))} of {len(self.runs[0])} operations"
+        """How many of the first run's operations each later run repeated, in words ("2 + 2 of 3 again")."""
+        later = " + ".join(str(len(run)) for run in self.runs[1:])
+        return f"{later or 0} of {len(self.runs[0])} again"
 
 
 def leaf(*values: float) -> Tensor:
@@ -82,7 +84,7 @@ def leaf(*values: float) -> Tensor:
 
 def by_backward(loss: Tensor, leaves: Sequence[Tensor]) -> Gradients:
     """Return the leaves' gradients, made by ``loss.backward()``."""
-    loss.backward()
+    torch.autograd.backward(loss)
     return [each.grad for each in leaves]
 
 
@@ -108,7 +110,7 @@ def outcome(
     *,
     differentiate: Callable[[Tensor, Sequence[Tensor]], Gradients] = by_backward,
 ) -> str:
-    """Make an attempt under checkpoint, compare its gradients with those of a plain run, and say what happened.
+    """Make an attempt, compare its gradients with those of a plain run, and say what happened.
 
     Args:
         attempt: builds fresh leaves, computes a loss from them with the checkpoint function that it is given,
@@ -123,10 +125,11 @@ def outcome(
     >>> outcome(lambda checkpoint: (checkpoint(torch.sum, x := leaf(1, 2)), [x]), non_reentrant)
     'right gradients'
     """
-    expected = [None if g is None else g.clone() for g in differentiate(*attempt(plain))]
     where, warned = "forward", ""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        expected = differentiate(*attempt(plain))
+        caught.clear()
         try:
             loss, leaves = attempt(checkpoint)
             warned = ", with a warning" if caught else ""
