@@ -1,4 +1,4 @@
-"""What the five explorers draw: settings in, a figure and a sentence out.
+"""What the explorers of chapters 1 to 5 draw: settings in, a figure and a sentence out.
 
 Pictures come from ``remat.figures``; what the sentences say comes from descriptions, planners and replay.
 Times are estimated by roofline for an H100, tensor and sequence parallel over 8 GPUs, collectives left out.

@@ -16,6 +16,7 @@ EXPLORERS: dict[str, tuple[str, Callable[[], Explorer]]] = {
     "notebooks/03_selective_recomputation": ("choices", explorers.choices),
     "notebooks/04_offloading": ("timeline", explorers.timeline),
     "notebooks/05_planning": ("budget", explorers.budget),
+    "notebooks/06_checkpointing_in_pytorch": ("segments", explorers.segments),
 }
 Open = Callable[..., Visit]
 each = pytest.mark.parametrize("page", EXPLORERS)
