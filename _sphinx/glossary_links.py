@@ -3,8 +3,9 @@
 Only running text is looked at: paragraphs and list items, not headings, captions, tables, code, math or what
 is a link already. A term may stand in the plural or be inflected as an English verb. Two settings:
 
-- `glossary_by_hand`: terms that mean something else too often; a page links them with the role `term`.
 - `glossary_pages`: patterns of the pages to look at; the others are left alone.
+- `glossary_only`: terms that mean something else on other pages, each with patterns of the pages where it is
+  linked. On any page the role `term` links a term by hand.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.domains.std import StandardDomain
+from sphinx.environment import BuildEnvironment
 from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util import logging
 from sphinx.util.nodes import make_refnode
 
 ENDINGS = r"(?:e?s|d|ed|ing)?"
@@ -36,6 +39,7 @@ ELSEWHERE = (
 TAKEN = (nodes.reference, nodes.literal, nodes.math, nodes.raw, nodes.title_reference, addnodes.pending_xref)
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 CLASS = "glossary-link"
+logger = logging.getLogger(__name__)
 
 
 class Entry(NamedTuple):
@@ -73,14 +77,26 @@ def running_text(page: nodes.document) -> Iterator[nodes.Text]:
                     yield text
 
 
-def entries(objects: Mapping[tuple[str, str], tuple[str, str]], by_hand: Iterable[str]) -> dict[str, Entry]:
-    """Return the English terms that are linked, in lower case, from the domain's objects."""
-    skipped = {term.lower() for term in by_hand}
+def matches(page: str, patterns: Iterable[str]) -> bool:
+    """Say whether a page's name matches one of the patterns."""
+    return any(fnmatch(page, name) for name in patterns)
+
+
+def entries(objects: Mapping[tuple[str, str], tuple[str, str]]) -> dict[str, Entry]:
+    """Return the English terms, in lower case, from the domain's objects."""
     return {
         name.lower(): Entry(*place)
         for (kind, name), place in objects.items()
-        if kind == "term" and not CHINESE.search(name) and name.lower() not in skipped
+        if kind == "term" and not CHINESE.search(name)
     }
+
+
+def check(app: Sphinx, env: BuildEnvironment) -> None:
+    """Warn of a term in the settings that the glossary does not have."""
+    known = entries(cast(StandardDomain, env.get_domain("std")).objects)
+    for term in app.config.glossary_only:
+        if term.lower() not in known:
+            logger.warning("glossary_only: no term %r in the glossary", term)
 
 
 class FirstUses(SphinxPostTransform):
@@ -92,10 +108,13 @@ class FirstUses(SphinxPostTransform):
         """Replace words of the text by links."""
         page = self.env.docname
         domain = cast(StandardDomain, self.env.get_domain("std"))
-        known = entries(domain.objects, self.config.glossary_by_hand)
-        if page in {entry.page for entry in known.values()} or not known:
+        known = entries(domain.objects)
+        if page in {entry.page for entry in known.values()} or not matches(page, self.config.glossary_pages):
             return
-        if not any(fnmatch(page, name) for name in self.config.glossary_pages):
+        for term, pages in self.config.glossary_only.items():
+            if not matches(page, pages):
+                known.pop(term.lower(), None)
+        if not known:
             return
         done = {uri for link in self.document.findall(nodes.reference) if (uri := link.get("refuri"))}
         words = pattern(known)
@@ -126,8 +145,10 @@ def mark_languages(app: Sphinx, page: nodes.document) -> None:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register with Sphinx."""
-    app.add_config_value("glossary_by_hand", [], "env", types=(list,))
+    app.add_config_value("glossary_only", {}, "env", types=(dict,))
     app.add_config_value("glossary_pages", ["*"], "env", types=(list,))
     app.connect("doctree-read", mark_languages)
+    app.connect("env-check-consistency", check)
     app.add_post_transform(FirstUses)
+    app.add_css_file("glossary.css")
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -14,16 +14,19 @@ them.
 
 from __future__ import annotations
 
+from binascii import a2b_base64
+from pathlib import Path
 from typing import Any, ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import directives
+from myst_nb.ext.glue.crossref import read_glue_cache
 from myst_nb.ext.glue.utils import create_pending_glue_ref
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective
 
-ALT = "notebook_figure_alt"
+ALT, SOURCE = "notebook_figure_alt", "notebook_figure_source"
 
 
 class NotebookFigure(SphinxDirective):
@@ -48,7 +51,7 @@ class NotebookFigure(SphinxDirective):
         source, line = self.get_source_info()
         pending = create_pending_glue_ref(self.state.document, source, line, page, key)
         figure = nodes.figure("", pending)
-        figure[ALT] = self.options["alt"]
+        figure[ALT], figure[SOURCE] = self.options["alt"], (pending.refdoc, key)
         self.set_source_info(figure)
         self.add_name(figure)
         caption = nodes.Element()
@@ -68,6 +71,14 @@ class AlternativeText(SphinxPostTransform):
             if ALT in figure:
                 for image in figure.findall(nodes.image):
                     image["alt"] = figure[ALT]
+                    self.write(Path(self.app.outdir, self.env.docname).parent / image["uri"], *figure[SOURCE])
+
+    def write(self, path: Path, page: str, key: str) -> None:
+        """Write the picture, unless the notebook's page has: it does not for a cell that it leaves out."""
+        if not path.exists():
+            kept = read_glue_cache(self.env.mystnb_config.output_folder, page)  # type: ignore[attr-defined]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(a2b_base64(kept[key]["data"]["image/png"]))
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -1,10 +1,12 @@
 r"""A claim that the reader judges before the answer is shown.
 
-    ````{self-check} A checkpoint every $\sqrt n$ stages is optimal.
+    :::{self-check} A checkpoint every $\sqrt n$ stages is optimal.
     :answer: false
 
     The reasons, with figures, citations and all else that a page may hold.
-    ````
+    :::
+
+(Colons, since the first line of a fence of backticks can hold no code.)
 
 The page asks for a verdict with radio buttons in a fieldset whose legend is the claim, says in a live region
 whether it is right, and opens the answer. It needs no kernel and no network, and keeps nothing. Without
@@ -38,15 +40,12 @@ class Answer(nodes.Part, nodes.Element):  # type: ignore[misc]
 
 
 class SelfCheck(SphinxDirective):
-    """The directive: the claim is its argument, the answer its content."""
+    """The directive: the claim is its argument, all on one line, and the answer its content."""
 
     required_arguments = 1
     final_argument_whitespace = True
     has_content = True
-    option_spec: ClassVar[dict[str, Any]] = {
-        "answer": directives.unchanged_required,
-        "name": directives.unchanged_required,
-    }
+    option_spec: ClassVar[dict[str, Any]] = {"answer": directives.unchanged_required}
 
     def run(self) -> list[nodes.Node]:
         """Return the claim and its answer."""
@@ -58,7 +57,6 @@ class SelfCheck(SphinxDirective):
         number = self.env.new_serialno("self-check") + 1
         check = Check(answer=answer, number=number, ids=[f"claim-{number}"])
         self.set_source_info(check)
-        self.add_name(check)
         words, messages = self.state.inline_text(" ".join(self.arguments[0].split()), self.lineno)
         claim = Claim(self.arguments[0], "", *words)
         self.set_source_info(claim)

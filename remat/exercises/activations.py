@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
 
@@ -43,7 +44,9 @@ def swiglu(*, s: int, b: int, h: int, f: int) -> Layer:
         for name, kind, reads, makes in table
     )
     wide = {"g", "u", "a", "p"}
-    tensors = tuple(Tensor(name, 2 * s * b * (f if name in wide else h), "feed-forward") for name in "xguapdy")
+    tensors = tuple(
+        Tensor(name, 2 * s * b * (f if name in wide else h), "feed-forward") for name in "xguapdy"
+    )
     return Layer("SwiGLU", tensors, operations, "x", "y", unit=s * b * h)
 
 
@@ -55,7 +58,7 @@ def needs(answer: object) -> Verdict:
         answer: a dict from each operation to the names of the tensors that its backward reads.
 
     >>> needs({"gate": ..., "up": ..., "silu": ..., "multiply": ..., "down": ..., "add": ...})
-    Not solved yet. put the names of tensors in place of the three dots and run both cells again.
+    Not solved yet: put the names of tensors in place of the three dots and run both cells again.
     """
     wanted(answer, "a dict")
     if not isinstance(answer, Mapping):
@@ -81,7 +84,9 @@ def _judge_needs(op: Operation, names: set[str], known: set[str]) -> None:
     if names == due:
         return
     if any(str(name).upper().startswith("W") for name in names - known):
-        wrong(f"{op.name}: weights are there anyway and are no activations; leave them out.", "counted weights")
+        wrong(
+            f"{op.name}: weights are there anyway and are no activations; leave them out.", "counted weights"
+        )
     if strange := names - known:
         wrong(f"{op.name}: {sorted(map(str, strange))} are no tensors of this layer.", "unknown tensors")
     if not due:
@@ -103,9 +108,12 @@ def _judge_needs(op: Operation, names: set[str], known: set[str]) -> None:
             if op.kind == "product"
             else "the gradient of W is Xᵀ times the gradient of Y, so the input is read."
         )
-        wrong(f"{op.name}: {reason}", "forgot the other factor" if op.kind == "product" else "forgot the input")
+        wrong(
+            f"{op.name}: {reason}", "forgot the other factor" if op.kind == "product" else "forgot the input"
+        )
     wrong(
-        f"{op.name}: its backward does not read {', '.join(sorted(names - due))}.", "kept more than backward reads"
+        f"{op.name}: its backward does not read {', '.join(sorted(names - due))}.",
+        "kept more than backward reads",
     )
 
 
@@ -130,7 +138,7 @@ def saved(function: object, *, seed: int = 0) -> Verdict:
         seed: of the sizes that it is tried on.
 
     >>> saved(lambda s, b, h, f: ...)
-    Not solved yet. put the bytes that the layer keeps in place of the three dots and run both cells again.
+    Not solved yet: put the bytes that the layer keeps in place of the three dots and run both cells again.
     """
 
     def answer(s: int, b: int, h: int, f: int) -> float:
@@ -142,7 +150,10 @@ def saved(function: object, *, seed: int = 0) -> Verdict:
     suspects = {
         "counted a storage twice": (off(1, 0), "x is read by two products, but it is one storage."),
         "forgot the input": (off(-1, 0), "the layer's input is read by the two products, so it is kept."),
-        "forgot a tensor": (off(0, -1), "one of the wide tensors is missing: go through the rules once more."),
+        "forgot a tensor": (
+            off(0, -1),
+            "one of the wide tensors is missing: go through the rules once more.",
+        ),
         "forgot both factors": (off(0, -2), "the product of two activations keeps both of its factors."),
         "kept what nobody reads": (off(1, 1), "backward reads neither the sum nor its terms."),
         "counted a storage twice, and one that nobody reads": (
@@ -179,7 +190,7 @@ def longest(function: object, *, seed: int = 0) -> Verdict:
         seed: of the models that it is tried on.
 
     >>> longest(lambda h, a, L, budget: ...)
-    Not solved yet. put a sequence length in place of the three dots and run both cells again.
+    Not solved yet: put a sequence length in place of the three dots and run both cells again.
     """
     draw, cases = Random(seed), []
     for _ in range(8):
@@ -194,7 +205,7 @@ def longest(function: object, *, seed: int = 0) -> Verdict:
         return budget // (L * 34 * h * 128) * 128
 
     def square(h: int, a: int, L: int, budget: float) -> float:
-        return (budget / (L * 5 * a)) ** 0.5 // 128 * 128
+        return math.sqrt(budget / (L * 5 * a)) // 128 * 128
 
     suspects = {
         "forgot that there are L layers": (

@@ -2,80 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
-from numbers import Integral
 from random import Random
 
-from remat.chain import Action, Backward, Chain, Drop, Fetch, Forward, Offload, chain_of
-from remat.exercises.verdict import Verdict, called, judged, right, shown, wanted, wrong
+from remat.chain import Chain, chain_of
+from remat.exercises.plans import lengths_of, replayed, uneven
+from remat.exercises.verdict import Verdict, called, judged, right, shown, wanted, whole, wrong
 from remat.frontier import frontier
-from remat.hardware import Link
-from remat.replay import Replay, ReplayError, replay
-from remat.schedules import Schedule, greedy, segmented, uniform
-
-ACTIONS = (Forward, Backward, Drop, Offload, Fetch)
-
-
-def replayed(chain: Chain, plan: object, *, link: Link | None = None) -> Replay:
-    """Replay the reader's plan.
-
-    Raises:
-        Stop: if it is no plan, or replay refuses it; the verdict says why.
-    """
-    if not isinstance(plan, Iterable):
-        wrong(f"a list of actions is asked for, and this is {plan!r}.", "not a plan")
-    actions: list[Action] = list(plan)
-    wanted(actions[0] if actions else None, "actions")
-    for action in actions:
-        wanted(action, "actions")
-        if not isinstance(action, ACTIONS):
-            wrong(f"{action!r} is no action.", "not an action")
-    try:
-        return replay(chain, actions, link=link)
-    except ReplayError as refusal:
-        wrong(f"replay refuses it for {len(chain)} stages: {refusal}", _refused(str(refusal)))
-
-
-def _refused(message: str) -> str:
-    """Name the mistake behind a refusal."""
-    if "there already" in message and "Forward" in message:
-        return "replayed what was still there"
-    if "fetch it first" in message:
-        return "did not fetch in time"
-    if "reads" in message:
-        return "used what was not there"
-    if "still holds" in message:
-        return "dropped what a tape holds"
-    if "ends before" in message or "plan ends" in message:
-        return "stopped early"
-    return "a plan that cannot run"
-
-
-def lengths_of(answer: object, chain: Chain) -> Schedule:
-    """Read the reader's lengths of segments as a plan.
-
-    Raises:
-        Stop: if they are no lengths, or do not add up to the chain.
-    """
-    if isinstance(answer, str) or not isinstance(answer, Iterable):
-        wrong(f"lengths of segments are asked for, and this is {answer!r}.", "not lengths")
-    lengths = list(answer)
-    for length in lengths:
-        wanted(length, "lengths of segments")
-        if isinstance(length, bool) or not isinstance(length, Integral) or length < 1:
-            wrong(f"a length is a whole number from 1, and this is {length!r}.", "not lengths")
-    if sum(lengths) != len(chain):
-        wrong(
-            f"{lengths} has {sum(lengths)} stages, the chain {len(chain)}.",
-            "gave the cuts, not the lengths" if lengths == sorted(set(lengths)) else "lengths do not add up",
-        )
-    return segmented(chain, lengths)
-
-
-def uneven(draw: Random, n: int) -> Chain:
-    """Draw a chain of n stages of whole sizes and costs."""
-    return chain_of([draw.randrange(1, 9) for _ in range(n)], costs=[draw.randrange(1, 9) for _ in range(n)])
+from remat.replay import replay
+from remat.schedules import greedy, uniform
 
 
 @judged
@@ -89,7 +25,7 @@ def every_k(function: object, *, seed: int = 0) -> Verdict:
     Source: Chen et al. 2016, algorithm 1.
 
     >>> every_k(lambda n, k: ...)
-    Not solved yet. put a list of actions in place of the three dots and run both cells again.
+    Not solved yet: put a list of actions in place of the three dots and run both cells again.
     """
     draw = Random(seed)
     for n, k in [(4, 2), (5, 2), *((n, draw.randrange(1, n + 1)) for n in (7, 9, 12))]:
@@ -100,8 +36,9 @@ def every_k(function: object, *, seed: int = 0) -> Verdict:
             ends = {*range(k, n, k), n}
             last = sum(chain.stages[end - 1].forward_s for end in ends)
             wrong(
-                f"for n={n}, k={k} it recomputes for {counted.work:g} s, where {due.work:g} s are enough. The "
-                "last stage of a segment need not run again: its output is the next checkpoint, or the loss's input.",
+                f"for n={n}, k={k} it recomputes for {counted.work:g} s, where {due.work:g} s are enough. "
+                "The last stage of a segment need not run again: its output is the next checkpoint, or the "
+                "loss's input.",
                 "replayed the last stage" if counted.work == due.work + last else "recomputed too much",
             )
         if counted.peak > due.peak:
@@ -115,24 +52,27 @@ def every_k(function: object, *, seed: int = 0) -> Verdict:
 
 @judged
 def best_spacing(function: object, *, seed: int = 0) -> Verdict:
-    """Check a function that finds the spacing of least peak where a replayed stage holds more than its output.
+    """Check a function that finds the spacing of least peak for a chain of tapes.
 
     Args:
         function: of n, out and saved; returns k.
         seed: of the chains that it is tried on.
 
     >>> best_spacing(lambda n, out, saved: ...)
-    Not solved yet. put a spacing in place of the three dots and run both cells again.
+    Not solved yet: put a spacing in place of the three dots and run both cells again.
     """
     draw = Random(seed)
     cases = [(draw.randrange(20, 50), draw.randrange(1, 4), draw.randrange(4, 13)) for _ in range(5)]
     given = []
     for n, out, saved in cases:
         k = called(function, "a spacing", n, out, saved)
-        if isinstance(k, bool) or not isinstance(k, Integral) or not 1 <= k <= n:
-            wrong(f"for {shown(n, out, saved)}, k is a whole number from 1 to {n}, and this is {k!r}.", "no spacing")
+        if not whole(k, 1, n):
+            wrong(
+                f"for {shown(n, out, saved)}, k is a whole number from 1 to {n}, and this is {k!r}.",
+                "no spacing",
+            )
         given.append(int(k))
-    rules = {
+    rules: dict[str, Callable[[int, int, int], float]] = {
         "took the square root of n": lambda n, out, saved: n**0.5,
         "turned the ratio around": lambda n, out, saved: (n * (out + saved) / out) ** 0.5,
         "trusted the shortcut": lambda n, out, saved: (n * out / (out + saved)) ** 0.5,
@@ -151,8 +91,9 @@ def best_spacing(function: object, *, seed: int = 0) -> Verdict:
             )
             wrong(
                 f"for {shown(n=n, out=out, saved=saved)} your k = {k} peaks at {peaks[k]:g}, and "
-                f"{min(peaks.values()):g} is possible. A checkpoint is one output; a replayed stage is its output "
-                "and its tape, so segments should be shorter than √n. A formula forgets the ends; replay does not.",
+                f"{min(peaks.values()):g} is possible. A checkpoint is one output; a replayed stage is its "
+                "output and its tape, so segments should be shorter than √n. A formula forgets the ends; "
+                "replay does not.",
                 trap,
             )
     return right("The larger the tape, the shorter the segment.")
@@ -167,7 +108,7 @@ def within(function: object, *, seed: int = 0) -> Verdict:
         seed: of the chains that it is tried on.
 
     >>> within(lambda chain, budget: ...)
-    Not solved yet. put lengths of segments in place of the three dots and run both cells again.
+    Not solved yet: put lengths of segments in place of the three dots and run both cells again.
     """
     draw = Random(seed)
     small, heavy, alike = [], [], []
@@ -189,8 +130,8 @@ def within(function: object, *, seed: int = 0) -> Verdict:
             small.append(counted.peak == points[0].peak and counted.work == points[0].work)
             alike.append(len(set(plan.lengths[:-1])) <= 1 and plan.lengths[-1] <= plan.lengths[0])
             heavy.append(
-                f"within {budget:g} bytes, {plan.lengths} recomputes for {counted.work:g} s, and {point.work:g} s "
-                f"are enough on a chain of sizes {[stage.out for stage in chain.stages]} and costs "
+                f"within {budget:g} bytes, {plan.lengths} recomputes for {counted.work:g} s; "
+                f"{point.work:g} are enough for sizes {[stage.out for stage in chain.stages]} and costs "
                 f"{[stage.forward_s for stage in chain.stages]}."
             )
     if heavy:
@@ -216,14 +157,14 @@ def fooled(sizes: object) -> Verdict:
     Source: Chen et al. 2016, algorithm 3.
 
     >>> fooled(...)
-    Not solved yet. put sixteen sizes in place of the three dots and run both cells again.
+    Not solved yet: put sixteen sizes in place of the three dots and run both cells again.
     """
     wanted(sizes, "sixteen sizes")
     if isinstance(sizes, str) or not isinstance(sizes, Sequence) or len(sizes) != 16:
         wrong(f"a list of sixteen sizes is asked for, and this is {sizes!r}.", "not sixteen sizes")
     for size in sizes:
         wanted(size, "sixteen sizes")
-        if isinstance(size, bool) or not isinstance(size, Integral) or not 1 <= size <= 9:
+        if not whole(size, 1, 9):
             wrong(f"a size is a whole number from 1 to 9, and this is {size!r}.", "not sixteen sizes")
     chain = chain_of(sizes)
     rule, (least, threshold) = replay(chain, uniform(chain, 4)).peak, _best_greedy(chain)
@@ -240,6 +181,6 @@ def fooled(sizes: object) -> Verdict:
             trap,
         )
     return right(
-        f"The greedy's best threshold, {threshold:g}, peaks at {least:g}, and every 4 at {rule:g}. The greedy sees "
-        "how much has gone by, not how large the output is on which it cuts."
+        f"The greedy's best threshold, {threshold:g}, peaks at {least:g}, and every 4 at {rule:g}. The "
+        "greedy sees how much has gone by, not how large the output is on which it cuts."
     )

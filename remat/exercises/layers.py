@@ -36,11 +36,11 @@ def again(function: object, *, seed: int = 0) -> Verdict:
     """Check a function that says which operations run again when some tensors are kept.
 
     Args:
-        function: of a layer and a set of names that are kept; returns names of operations, in forward order.
+        function: of a layer and a set of names that are kept; returns names of operations.
         seed: of the choices that it is tried on.
 
     >>> again(lambda layer, kept: ...)
-    Not solved yet. put names of operations in place of the three dots and run both cells again.
+    Not solved yet: put names of operations in place of the three dots and run both cells again.
     """
     draw = Random(seed)
     plain = gpt_layer(s=64, b=1, h=64, a=4)
@@ -48,47 +48,50 @@ def again(function: object, *, seed: int = 0) -> Verdict:
     for layer in (plain, gpt_layer(s=64, b=1, h=64, a=4, flash=True), gpt_layer(s=64, b=2, h=64, a=4)) * 4:
         share = draw.random()
         cases.append((layer, {tensor.name for tensor in layer.saved if draw.random() < share}))
-    mistakes, failed = {"ran the whole layer": _whole, "ran what nobody reads": _careless, "stopped one step short": _short}, []
+    mistakes = {
+        "ran the whole layer": _whole,
+        "ran what nobody reads": _careless,
+        "stopped one step short": _short,
+    }
+    failed = ""
     for layer, held in cases:
         names = names_of(
             called(function, "names of operations", layer, set(held)),
             [op.name for op in layer.operations],
             "names of operations",
         )
-        due = [op.name for op in program(layer, kept=held).recomputed]
-        if names != due:
-            failed.append((layer, held, names, due))
-            mistakes = {name: rule for name, rule in mistakes.items() if set(rule(layer, held)) == set(names)}
-    if failed:
-        layer, held, names, due = failed[0]
-        more, less = [n for n in names if n not in due], [n for n in due if n not in names]
-        reasons = [f"{', '.join(more)} ran though no backward asks for it"] if more else []
-        reasons += [f"{', '.join(less)} did not run, and something that backward needs depends on it"] if less else []
+        keeping = f"keeping {', '.join(sorted(held)) or 'nothing but the input'}"
         if len(names) > len(set(names)):
-            wrong(f"keeping {', '.join(sorted(held)) or 'nothing'}: an operation is listed twice.", "ran something twice")
-        if not reasons:
-            wrong("the operations are right, their order is not: forward's order is asked for.", "out of order")
-        wrong(
-            f"keeping {', '.join(sorted(held)) or 'nothing but the input'}: {' and '.join(reasons)}.",
-            next(iter(mistakes), "ran too much" if more else "ran too little"),
-        )
+            wrong(f"{keeping}: an operation is listed twice.", "ran something twice")
+        due = {op.name for op in program(layer, kept=held).recomputed}
+        mistakes = {trap: rule for trap, rule in mistakes.items() if rule(layer, held) == set(names)}
+        if set(names) != due and not failed:
+            more, less = [n for n in names if n not in due], sorted(due.difference(names))
+            reasons = [f"{', '.join(more)} ran though no backward asks for it"] if more else []
+            if less:
+                reasons.append(
+                    f"{', '.join(less)} did not run, and something that backward needs depends on it"
+                )
+            failed = f"{keeping}: {', and '.join(reasons)}."
+    if failed:
+        wrong(failed, next(iter(mistakes), ""))
     return right("Each operation at most once, and none that backward can do without.")
 
 
-def _whole(layer: Layer, held: set[str]) -> list[str]:
+def _whole(layer: Layer, held: set[str]) -> set[str]:
     """Rerun everything, as a checkpoint around the layer does."""
-    return [op.name for op in layer.operations]
+    return {op.name for op in layer.operations}
 
 
-def _careless(layer: Layer, held: set[str]) -> list[str]:
+def _careless(layer: Layer, held: set[str]) -> set[str]:
     """Rerun every operation whose outputs are not all kept."""
-    return [op.name for op in layer.operations if not {layer.input, *held}.issuperset(op.outputs)]
+    return {op.name for op in layer.operations if not {layer.input, *held}.issuperset(op.outputs)}
 
 
-def _short(layer: Layer, held: set[str]) -> list[str]:
+def _short(layer: Layer, held: set[str]) -> set[str]:
     """Rerun the makers of missing tensors and nothing that these in turn need."""
     missing = {tensor.name for tensor in layer.saved} - {layer.input, *held}
-    return [op.name for op in layer.operations if missing.intersection(op.outputs)]
+    return {op.name for op in layer.operations if missing.intersection(op.outputs)}
 
 
 @judged
@@ -100,7 +103,7 @@ def choose(function: object, *, seed: int = 0) -> Verdict:
         seed: of the layers and budgets that it is tried on.
 
     >>> choose(lambda layer, costs, budget: ...)
-    Not solved yet. put names of tensors to keep in place of the three dots and run both cells again.
+    Not solved yet: put names of tensors to keep in place of the three dots and run both cells again.
     """
     draw, failed = Random(seed), []
     counting, largest = [], []
@@ -123,21 +126,30 @@ def choose(function: object, *, seed: int = 0) -> Verdict:
             if mine.kept_bytes > budget:
                 alone = mine.kept_bytes - layer[layer.input].bytes
                 wrong(
-                    f"at s = {s}, {mine.kept_bytes / budget:.1%} of the budget are kept. The layer's input stays "
-                    "in any case and counts.",
+                    f"at s = {s}, {mine.kept_bytes / budget:.1%} of the budget are kept. The layer's input "
+                    "stays in any case and counts.",
                     "forgot the input" if alone <= budget else "broke the budget",
                 )
-            if not math.isclose(mine.recompute, point.recompute, rel_tol=1e-9) and mine.recompute > point.recompute:
+            if (
+                not math.isclose(mine.recompute, point.recompute, rel_tol=1e-9)
+                and mine.recompute > point.recompute
+            ):
                 failed.append(
-                    f"at s = {s} within {budget / layer.unit:.1f} sbh, keeping {', '.join(sorted(names))} costs "
-                    f"{mine.share:.2%} of the step, and {point.share:.2%} is possible."
+                    f"at s = {s} within {budget / layer.unit:.1f} sbh, keeping {', '.join(sorted(names))} "
+                    f"costs {mine.share:.2%} of the step, and {point.share:.2%} is possible."
                 )
                 by_flops = every_choice(layer, cost.flops(layer))
                 least = min(c.recompute for c in by_flops.frontier if c.kept_bytes <= budget)
                 counting.append(by_flops.of(names).recompute <= least)
                 largest.append(names - {layer.input} == _largest_first(layer, budget))
     if failed:
-        trap = "kept the largest first" if all(largest) else "counted FLOPs, not seconds" if all(counting) else ""
+        trap = (
+            "kept the largest first"
+            if all(largest)
+            else "counted FLOPs, not seconds"
+            if all(counting)
+            else ""
+        )
         wrong(failed[0], trap or "not the least time")
     return right("On every layer that was tried, no choice within the budget takes less time to recompute.")
 

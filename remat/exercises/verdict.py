@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, Literal, NoReturn, ParamSpec
 
 Kind = Literal["right", "wrong", "not solved yet"]
@@ -30,8 +30,11 @@ class Verdict:
     @property
     def heading(self) -> str:
         """The verdict in a few words, the trap's name included."""
-        mark = {"right": "✓ Right", "wrong": "✗ Wrong", "not solved yet": "Not solved yet"}[self.kind]
-        return f"{mark}: {self.trap}." if self.trap else f"{mark}."
+        if self.kind == "right":
+            return "✓ Right."
+        if self.kind == "wrong":
+            return f"✗ Wrong ({self.trap}):" if self.trap else "✗ Wrong:"
+        return "Not solved yet:"
 
     def __repr__(self) -> str:
         return f"{self.heading} {self.why}"
@@ -86,7 +89,9 @@ def wanted(answer: object, what: str) -> None:
         Stop: if the answer is ``...`` or None.
     """
     if answer is None or answer is Ellipsis:
-        raise Stop(Verdict("not solved yet", f"put {what} in place of the three dots and run both cells again."))
+        raise Stop(
+            Verdict("not solved yet", f"put {what} in place of the three dots and run both cells again.")
+        )
 
 
 def called(function: object, what: str, *args: Any, **kwargs: Any) -> Any:
@@ -134,6 +139,11 @@ def number(answer: object, what: str) -> float:
     if isinstance(answer, bool) or not isinstance(answer, Real) or not math.isfinite(answer):
         wrong(f"{what} is a number, and this is {answer!r}.", "not a number")
     return float(answer)
+
+
+def whole(answer: object, least: int, most: int) -> bool:
+    """Tell whether an answer is a whole number from least to most."""
+    return isinstance(answer, Integral) and not isinstance(answer, bool) and least <= int(answer) <= most
 
 
 # A constant factor between an answer and the right one, and what it comes from.

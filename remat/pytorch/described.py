@@ -96,8 +96,8 @@ def unlike_described(group: str, rows: list[Behavior]) -> list[str]:
     """Name the rows of a group that did not come out as the book's text describes them.
 
     Args:
-        group: a group of `behaviors`.
-        rows: what `behaviors` returned for it.
+        group: a group of ``behaviors``.
+        rows: what ``behaviors`` returned for it.
 
     Returns:
         The names of rows with another outcome, and of those that only one side has.
