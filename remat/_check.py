@@ -56,8 +56,8 @@ def one_of(name: str, value: object, known: Sequence[str]) -> str:
     return value
 
 
-def known(name: str, key: object, catalogue: Mapping[str, T]) -> T:
-    """Look key up in a catalogue, or refuse it and list what the catalogue holds."""
-    if not isinstance(key, str) or key not in catalogue:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, catalogue))}, got {key!r}")
-    return catalogue[key]
+def known(name: str, key: object, catalog: Mapping[str, T]) -> T:
+    """Look key up in a catalog, or refuse it and list what the catalog holds."""
+    if not isinstance(key, str) or key not in catalog:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, catalog))}, got {key!r}")
+    return catalog[key]

@@ -38,7 +38,7 @@ def roofline(layer: Layer, device: Device, *, residual_traffic: bool = True) -> 
     """Estimate the seconds of each operation: as long as its FLOPs or its bytes take, whichever is longer.
 
     The FLOPs are those of matrix products: elementwise work is bound by its bytes on any device of the
-    catalogue. Nothing is said about latencies, caches or how near to the peaks a kernel comes.
+    catalog. Nothing is said about latencies, caches or how near to the peaks a kernel comes.
 
     Args:
         layer: the description.

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Request
 ROOT = Path(__file__).parents[1]
 TOC = yaml.safe_load((ROOT / "_toc.yml").read_text())
 PAGES = [TOC["root"], *(chapter["file"] for part in TOC["parts"] for chapter in part["chapters"])]
-LECTURES = [page for page in PAGES if page.startswith("notebooks/")]
+LECTURES = [page for page in PAGES if page.removeprefix("notebooks/")[0].isdigit()]
 
 WIDE, PHONE = 1280, 390  # pixels
 

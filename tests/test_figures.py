@@ -1,4 +1,4 @@
-"""Every figure is labelled, drawn once and shows the numbers it was given."""
+"""Every figure is labeled, drawn once and shows the numbers it was given."""
 
 from collections.abc import Callable
 

@@ -39,8 +39,8 @@ class Offloaded:
     bytes_back: int = 0
     host_bytes: int = 0
     host_peak: int = 0
-    _stayed: list[int] = field(default_factory=list, repr=False)
-    _waiting: WeakSet[_Moved] = field(default_factory=WeakSet, repr=False, compare=False)
+    _stayed: list[int] = field(default_factory=list, init=False, repr=False)
+    _waiting: WeakSet[_Moved] = field(default_factory=WeakSet, init=False, repr=False, compare=False)
 
     @property
     def storages_freed(self) -> int:

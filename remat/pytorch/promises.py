@@ -92,12 +92,12 @@ class _Slot:
 
     def parts(self) -> Value:
         if self._promise is not None:
-            self._promise.fulfil()
+            self._promise.fulfill()
         assert self._get is not None
-        self.fulfil(value := self._get())  # once: hooks around the layer may have work to do to get it back
+        self.fulfill(value := self._get())  # once: hooks around the layer may have work to do to get it back
         return value
 
-    def fulfil(self, value: Value) -> None:
+    def fulfill(self, value: Value) -> None:
         self._get, self._promise = (lambda: value), None
 
 
@@ -115,14 +115,14 @@ class _Promise:
         self.restored = nullcontext if state is None else state.restored
         self.outputs: dict[int, weakref.ref[_Slot]] = {}
 
-    def fulfil(self) -> None:
+    def fulfill(self) -> None:
         inputs = [part for slot in self.inputs for part in slot.parts()]
         with torch.no_grad(), self.autocast(), self.restored():
             results = self.function(*inputs)
         for number, reference in self.outputs.items():
             slot = reference()
             if slot is not None:
-                slot.fulfil(results[number])
+                slot.fulfill(results[number])
 
 
 class _Handles:

@@ -8,10 +8,10 @@ from torch import Tensor
 from torch.utils import checkpoint as module
 from torch.utils.checkpoint import checkpoint
 
-from remat.pytorch import behaviors as pages
-from remat.pytorch.behaviors import GROUPS, Behavior, LeftOut, behaviors, left_out
-from remat.pytorch.described import DESCRIBED, unlike_described
-from remat.pytorch.trial import (
+from remat.pytorch.checkpointing import behaviors as pages
+from remat.pytorch.checkpointing.behaviors import GROUPS, Behavior, LeftOut, behaviors, left_out
+from remat.pytorch.checkpointing.described import DESCRIBED, unlike_described
+from remat.pytorch.checkpointing.trial import (
     Checkpoint,
     non_reentrant,
     plain,

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from remat.pytorch.trial import (
+from remat.pytorch.checkpointing.trial import (
     Checkpoint,
     Listed,
     leaf,

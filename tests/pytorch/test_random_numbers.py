@@ -7,8 +7,8 @@ from functorch.compile import make_boxed_func, min_cut_rematerialization_partiti
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 
-from remat.pytorch.random_numbers import SOURCES, global_generator, state_bytes, wrong_share
-from remat.pytorch.trial import Checkpoint, non_reentrant, plain, reentrant
+from remat.pytorch.checkpointing.random_numbers import SOURCES, global_generator, state_bytes, wrong_share
+from remat.pytorch.checkpointing.trial import Checkpoint, non_reentrant, plain, reentrant
 
 
 @pytest.mark.parametrize("under", [reentrant, non_reentrant])

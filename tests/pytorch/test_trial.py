@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from remat.pytorch.trial import (
+from remat.pytorch.checkpointing.trial import (
     Attempt,
     Checkpoint,
     Listed,

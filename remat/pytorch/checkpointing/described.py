@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remat.pytorch.behaviors import Behavior
+from remat.pytorch.checkpointing.behaviors import Behavior
 
 # Seen under PyTorch 2.11 and 2.13. Nothing is printed from here: what ran is compared with it.
 DESCRIBED: dict[str, list[Behavior]] = {

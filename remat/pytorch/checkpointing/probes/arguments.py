@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 import torch
 from torch import Tensor
 
-from remat.pytorch.trial import Checkpoint, leaf, outcome
+from remat.pytorch.checkpointing.trial import Checkpoint, leaf, outcome
 
 
 def weights_only(checkpoint: Checkpoint) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from remat.pytorch.trial import Checkpoint, Gradients, leaf, outcome
+from remat.pytorch.checkpointing.trial import Checkpoint, Gradients, leaf, outcome
 
 
 def _ordinary(checkpoint: Checkpoint) -> tuple[Tensor, list[Tensor]]:

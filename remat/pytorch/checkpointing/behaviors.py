@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
-from remat.pytorch import trial
-from remat.pytorch.probes import arguments, derivatives, recompute, second_run
-from remat.pytorch.trial import Checkpoint
+from remat.pytorch.checkpointing import trial
+from remat.pytorch.checkpointing.probes import arguments, derivatives, recompute, second_run
+from remat.pytorch.checkpointing.trial import Checkpoint
 
 Probe: TypeAlias = Callable[[Checkpoint], str]
 

@@ -9,7 +9,7 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor, nn
 
-from remat.pytorch.trial import Checkpoint, Listed, leaf, outcome
+from remat.pytorch.checkpointing.trial import Checkpoint, Listed, leaf, outcome
 
 
 def records_graph(checkpoint: Checkpoint) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from remat.pytorch.trial import Checkpoint, leaf, outcome
+from remat.pytorch.checkpointing.trial import Checkpoint, leaf, outcome
 
 
 def _other_shape(checkpoint: Checkpoint, **options: Any) -> str:

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn.functional import dropout
 
 from remat import _check
+from remat.pytorch.checkpointing.trial import Checkpoint, leaf, non_reentrant
 from remat.pytorch.peak import peak_bytes
-from remat.pytorch.trial import Checkpoint, leaf, non_reentrant
 
 Region: TypeAlias = Callable[[Tensor], Tensor]
 

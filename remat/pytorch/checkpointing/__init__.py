@@ -1,0 +1,1 @@
+"""How PyTorch's own checkpointing behaves, decided by running the installed version."""
