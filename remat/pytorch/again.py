@@ -4,11 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from remat.pytorch.tape import Stage, name_of
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A buffer of a module at one moment: which tensor it was, and with which values.
+
+    Modules change a buffer in place (BatchNorm) or put another tensor in its place; both are put back.
+    """
+
+    owner: nn.Module
+    name: str
+    tensor: Tensor
+    values: Tensor
+
+    def changed(self) -> bool:
+        """Whether it is another one now."""
+        now = self.owner._buffers[self.name]
+        return now is not self.tensor or not _same(now, self.values)
+
+    def put_back(self) -> None:
+        """Make it again what it was."""
+        self.tensor.data.copy_(self.values)
+        self.owner._buffers[self.name] = self.tensor
+
+
+def buffers_of(stage: object) -> list[Buffer]:
+    """Note all buffers of a stage, if it is a module."""
+    owners = stage.modules() if isinstance(stage, nn.Module) else ()
+    return [
+        Buffer(owner, name, tensor, tensor.detach().clone())
+        for owner in owners
+        for name, tensor in owner._buffers.items()
+        if tensor is not None
+    ]
 
 
 class Again:
@@ -23,7 +58,7 @@ class Again:
     def __init__(self, stages: Sequence[Stage], runs: Sequence[int], *, restore_buffers: bool) -> None:
         self.stages, self.runs, self.restore_buffers = stages, runs, restore_buffers
         self.random: dict[int, list[Tensor]] = {}
-        self.buffers: dict[int, list[tuple[Tensor, Tensor]]] = {}
+        self.buffers: dict[int, list[Buffer]] = {}
         self.seen: set[int] = set()
         self.random_bytes = 0
 
@@ -49,22 +84,20 @@ class Again:
 
     def _first(self, i: int, device: torch.device) -> Iterator[None]:
         random = _random_state(device)
-        buffers = [(buffer, buffer.detach().clone()) for buffer in self._buffers(i)]
+        buffers = buffers_of(self.stages[i - 1])
         yield
         if not all(map(torch.equal, random, _random_state(device))):
             self.random[i] = random
             self.random_bytes += sum(state.nbytes for state in random)
-        changed = [(buffer, old) for buffer, old in buffers if not _same(buffer, old)]
+        changed = [buffer for buffer in buffers if buffer.changed()]
         if changed and not self.restore_buffers:
-            stage = self.stages[i - 1]
-            assert isinstance(stage, nn.Module)
-            names = [n for n, b in stage.named_buffers() if any(b is buffer for buffer, _ in changed)]
-            for buffer, old in changed:
-                buffer.data.copy_(old)
+            for buffer in changed:
+                buffer.put_back()
             raise ValueError(
-                f"stage {i} ({name_of(stage)}) changes {', '.join(names)} in forward, and this schedule runs "
-                f"it {self.runs[i]} times, which would change that {self.runs[i]} times: pass "
-                "restore_buffers=True to have it changed once, or a schedule that keeps this stage"
+                f"stage {i} ({name_of(self.stages[i - 1])}) changes {', '.join(b.name for b in changed)} in "
+                f"forward, and this schedule runs it {self.runs[i]} times, which would change that "
+                f"{self.runs[i]} times: pass restore_buffers=True to have it changed once, or a schedule "
+                "that keeps this stage"
             )
         if changed:
             self.buffers[i] = changed
@@ -72,22 +105,19 @@ class Again:
     def _again(self, i: int, device: torch.device) -> Iterator[None]:
         random = self.random.get(i)
         now = _random_state(device) if random else []
-        after = [(buffer, buffer.detach().clone()) for buffer, _ in self.buffers.get(i, [])]
+        before = self.buffers.get(i, [])
+        after = buffers_of(self.stages[i - 1]) if before else []
         try:
             if random:
                 _set_random_state(random, device)
-            for buffer, old in self.buffers.get(i, []):
-                buffer.data.copy_(old)
+            for buffer in before:
+                buffer.put_back()
             yield
         finally:
             if random:
                 _set_random_state(now, device)
-            for buffer, new in after:
-                buffer.data.copy_(new)
-
-    def _buffers(self, i: int) -> list[Tensor]:
-        stage = self.stages[i - 1]
-        return list(stage.buffers()) if isinstance(stage, nn.Module) else []
+            for buffer in after:
+                buffer.put_back()
 
 
 def _random_state(device: torch.device) -> list[Tensor]:
@@ -103,7 +133,9 @@ def _set_random_state(state: Sequence[Tensor], device: torch.device) -> None:
         torch.cuda.set_rng_state(state[1], device)
 
 
-def _same(a: Tensor, b: Tensor) -> bool:
+def _same(a: Tensor | None, b: Tensor) -> bool:
+    if a is None or a.shape != b.shape or a.dtype != b.dtype:
+        return False
     return torch.equal(a, b) or (
         a.is_floating_point() and torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
     )

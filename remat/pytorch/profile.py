@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from remat import _check
 from remat.chain import Chain
 from remat.chain import Stage as Description
+from remat.pytorch.again import buffers_of
 from remat.pytorch.phases import phases
 from remat.pytorch.tape import (
     Stage,
@@ -157,7 +158,7 @@ def _untouched(stages: Sequence[Stage], device: torch.device) -> Iterator[None]:
     """Give each parameter a gradient to add to, and put back afterwards what running the stages changes."""
     parts = [stage for stage in stages if isinstance(stage, nn.Module)]
     parameters = [p for part in parts for p in part.parameters() if p.requires_grad]
-    buffers = [(buffer, buffer.detach().clone()) for part in parts for buffer in part.buffers()]
+    buffers = [buffer for part in parts for buffer in buffers_of(part)]
     gradients = [(parameter, parameter.grad) for parameter in parameters]
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)
@@ -167,5 +168,5 @@ def _untouched(stages: Sequence[Stage], device: torch.device) -> Iterator[None]:
     finally:
         for parameter, gradient in gradients:
             parameter.grad = gradient
-        for buffer, before in buffers:
-            buffer.data.copy_(before)
+        for buffer in buffers:
+            buffer.put_back()
