@@ -197,8 +197,9 @@ def _held(value: Value) -> Callable[[], Value]:
     # Detached: a tensor that knows its operation would be held by what that operation saves, a cycle.
     with torch.enable_grad():
         anchor = torch.empty(0, requires_grad=True)
-        node = Kept.apply(anchor, *(part.detach() for part in value)).grad_fn  # type: ignore[no-untyped-call]
-    return lambda: tuple(node.saved_tensors)
+        saved = Kept.apply(anchor, *(part.detach() for part in value))  # type: ignore[no-untyped-call]
+    # By way of the result: before PyTorch 2.13 its node frees what it saved once the result is gone.
+    return lambda: tuple(saved.grad_fn.saved_tensors)
 
 
 def _storage(tensor: Tensor) -> int:
