@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from remat.advice import Price
+from remat.figures.boxes import arrow, box
 from remat.figures.style import INK, KEEP, LIMIT, MUTED, OFFLOAD, RECOMPUTE, WAIT, figure, finish
 
 
@@ -73,54 +72,6 @@ def strategy_panels(prices: Mapping[str, Sequence[Price]]) -> Figure:
     return fig
 
 
-def _box(
-    axes: Axes,
-    x: float,
-    y: float,
-    width: float,
-    text: str,
-    *,
-    face: str,
-    ink: str = "white",
-    alpha: float = 1,
-) -> None:
-    height = 0.74
-    axes.add_patch(
-        FancyBboxPatch(
-            (x - width / 2, y - height / 2),
-            width,
-            height,
-            boxstyle="round,pad=0.02,rounding_size=0.12",
-            facecolor=face,
-            edgecolor=MUTED if face == "white" else face,
-            linewidth=1.1,
-            alpha=alpha,
-        )  # fmt: skip
-    )
-    axes.text(x, y, text, ha="center", va="center", fontsize=9, color=ink, linespacing=1.25)
-
-
-def _arrow(
-    axes: Axes,
-    start: tuple[float, float],
-    end: tuple[float, float],
-    text: str,
-    *,
-    side: str,
-    taken: bool = False,
-) -> None:
-    color, width = (INK, 2.4) if taken else (MUTED, 1.2)
-    axes.add_patch(
-        FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=11, color=color, linewidth=width)
-    )
-    x, y = (start[0] + end[0]) / 2, (start[1] + end[1]) / 2
-    look: dict[str, Any] = {"fontsize": 8.5, "color": color, "fontweight": "bold" if taken else "normal"}
-    if side == "above":
-        axes.text(x, y + 0.1, text, ha="center", va="bottom", **look)
-    else:
-        axes.text(x + 0.1, y, text, ha="left", va="center", **look)
-
-
 # Question, what to do if the answer is yes, its color, and the strategies of `advice` that do it.
 _ADVICE = (
     ("Does it fit\nwith everything kept?", "keep everything", KEEP, ("keep all, tensor parallel",)),
@@ -181,14 +132,14 @@ def advice_picture(priced: Sequence[Price] = ()) -> Figure:
             no = f"no: {f'slower, +{least.overhead:.0%}' if least.fits else needs}"
         if taken and choice is not None:
             yes = f"yes: +{choice.overhead:.0%}"
-        _box(axes, 0, y, 3.5, question, face="white", ink=INK if passed or not faded else MUTED)
+        box(axes, 0, y, 3.5, question, face="white", ink=INK if passed or not faded else MUTED)
         ink = INK if color == RECOMPUTE or faded else "white"
-        _box(axes, 4.5, y, 3.0, answer, face=color, ink=ink, alpha=0.25 if faded else 1)
-        _arrow(axes, (1.78, y), (2.97, y), yes, side="above", taken=taken)
-        _arrow(axes, (0, y - 0.4), (0, y - 0.73), no, side="right", taken=passed)
+        box(axes, 4.5, y, 3.0, answer, face=color, ink=ink, alpha=0.25 if faded else 1)
+        arrow(axes, (1.78, y), (2.97, y), yes, side="above", taken=taken)
+        arrow(axes, (0, y - 0.4), (0, y - 0.73), no, side="right", taken=passed)
     y, faded = -1.12 * len(_ADVICE), choice is not None
     text = "A smaller model state per GPU:\nmore GPUs, or ZeRO-Offload"
-    _box(axes, 0, y, 3.5, text, face=WAIT, ink=INK, alpha=0.25 if faded else 1)
+    box(axes, 0, y, 3.5, text, face=WAIT, ink=INK, alpha=0.25 if faded else 1)
     axes.set_xlim(-1.9, 6.2)
     axes.set_ylim(y - 0.5, 0.5)
     return fig

@@ -11,8 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from remat.chain import Backward, Chain, Forward, Output
-from remat.figures.planning import _arrow as arrow
-from remat.figures.planning import _box as box
+from remat.figures.boxes import arrow, box
 from remat.figures.style import (
     GRADIENT,
     GRID,
