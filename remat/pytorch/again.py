@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from remat.pytorch.random_state import RandomState
 from remat.pytorch.tape import Stage, name_of
 
 
@@ -57,7 +58,7 @@ class Again:
 
     def __init__(self, stages: Sequence[Stage], runs: Sequence[int], *, restore_buffers: bool) -> None:
         self.stages, self.runs, self.restore_buffers = stages, runs, restore_buffers
-        self.random: dict[int, list[Tensor]] = {}
+        self.random: dict[int, list[RandomState]] = {}
         self.buffers: dict[int, list[Buffer]] = {}
         self.seen: set[int] = set()
         self.random_bytes = 0
@@ -75,7 +76,7 @@ class Again:
             self.seen.add(i)
             yield from self._first(i, device)
         else:
-            yield from self._again(i, device)
+            yield from self._again(i)
 
     def forget(self, i: int) -> None:
         """Release what was held for a stage whose backward has run."""
@@ -83,12 +84,12 @@ class Again:
         self.buffers.pop(i, None)
 
     def _first(self, i: int, device: torch.device) -> Iterator[None]:
-        random = _random_state(device)
+        random = _generators(device)
         buffers = buffers_of(self.stages[i - 1])
         yield
-        if not all(map(torch.equal, random, _random_state(device))):
+        if any(state.moved() for state in random):
             self.random[i] = random
-            self.random_bytes += sum(state.nbytes for state in random)
+            self.random_bytes += sum(state.bytes for state in random)
         changed = [buffer for buffer in buffers if buffer.changed()]
         if changed and not self.restore_buffers:
             for buffer in changed:
@@ -102,35 +103,22 @@ class Again:
         if changed:
             self.buffers[i] = changed
 
-    def _again(self, i: int, device: torch.device) -> Iterator[None]:
-        random = self.random.get(i)
-        now = _random_state(device) if random else []
+    def _again(self, i: int) -> Iterator[None]:
         before = self.buffers.get(i, [])
         after = buffers_of(self.stages[i - 1]) if before else []
-        try:
-            if random:
-                _set_random_state(random, device)
-            for buffer in before:
-                buffer.put_back()
-            yield
-        finally:
-            if random:
-                _set_random_state(now, device)
+        for buffer in before:
+            buffer.put_back()
+        with ExitStack() as stack:
             for buffer in after:
-                buffer.put_back()
+                stack.callback(buffer.put_back)
+            for state in self.random.get(i, []):
+                stack.enter_context(state.restored())
+            yield
 
 
-def _random_state(device: torch.device) -> list[Tensor]:
-    state = [torch.get_rng_state()]
-    if device.type == "cuda":
-        state.append(torch.cuda.get_rng_state(device))
-    return state
-
-
-def _set_random_state(state: Sequence[Tensor], device: torch.device) -> None:
-    torch.set_rng_state(state[0])
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(state[1], device)
+def _generators(device: torch.device) -> list[RandomState]:
+    """The states of the CPU's generator and of the device's own."""
+    return [RandomState.now(d) for d in dict.fromkeys((torch.device("cpu"), device))]
 
 
 def _same(a: Tensor | None, b: Tensor) -> bool:

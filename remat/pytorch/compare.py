@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from remat import _check
 from remat.pytorch.peak import peak_bytes
-from remat.pytorch.tape import Stage
+from remat.pytorch.tape import Stage, zero_gradients
 
 
 def step_peak(step: Callable[[], object], stages: Sequence[Stage] | nn.Module, x: Tensor) -> int:
@@ -33,17 +33,9 @@ def step_peak(step: Callable[[], object], stages: Sequence[Stage] | nn.Module, x
     >>> step_peak(lambda: layer(x).mean().backward(), layer, x)  # input, output, loss, their gradients
     552
     """
-    parts = [stages] if isinstance(stages, nn.Module) else [s for s in stages if isinstance(s, nn.Module)]
-    parameters = [p for part in parts for p in part.parameters() if p.requires_grad]
-    gradients = [(parameter, parameter.grad) for parameter in parameters]
-    for parameter in parameters:
-        parameter.grad = torch.zeros_like(parameter)
-    try:
+    with zero_gradients([stages] if isinstance(stages, nn.Module) else stages):
         step()
         return peak_bytes(step, device=x.device) + x.untyped_storage().nbytes()
-    finally:
-        for parameter, gradient in gradients:
-            parameter.grad = gradient
 
 
 def time_ratios(steps: Mapping[str, Callable[[], object]], *, repeats: int = 7) -> dict[str, float]:

@@ -15,7 +15,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from remat import _check
 from remat.pytorch.copies import Copies, as_bytes, copies_for
-from remat.pytorch.storages import Kept, Version, expired
+from remat.pytorch.storages import Kept, Version, expired, is_plain
 from remat.pytorch.watch import watching
 from remat.tables import table
 
@@ -194,7 +194,7 @@ def offload(
     with watching(leave_out) as watch:
 
         def pack(tensor: Tensor) -> Kept | _View:
-            if not _is_plain(tensor):
+            if not is_plain(tensor):
                 return Kept(tensor)
             storage = tensor.untyped_storage()
             stays = ("parameter",) if cast_copies else ("parameter", "cast copy")
@@ -210,13 +210,3 @@ def offload(
 
         with saved_tensors_hooks(pack, lambda saved: saved.tensor()):
             yield report
-
-
-def _is_plain(tensor: Tensor) -> bool:
-    """Whether a tensor is no more than a view of real memory: then its bytes and its place say all."""
-    return (
-        type(tensor) in (Tensor, nn.Parameter)
-        and tensor.layout == torch.strided
-        and tensor.device.type != "meta"
-        and not (tensor.is_quantized or tensor.is_nested or tensor.is_conj() or tensor.is_neg())
-    )

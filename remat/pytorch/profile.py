@@ -24,6 +24,7 @@ from remat.pytorch.tape import (
     run_forward,
     run_loss,
     run_taping,
+    zero_gradients,
 )
 
 
@@ -157,16 +158,13 @@ def _now(device: torch.device) -> float:
 def _untouched(stages: Sequence[Stage], device: torch.device) -> Iterator[None]:
     """Give each parameter a gradient to add to, and put back afterwards what running the stages changes."""
     parts = [stage for stage in stages if isinstance(stage, nn.Module)]
-    parameters = [p for part in parts for p in part.parameters() if p.requires_grad]
     buffers = [buffer for part in parts for buffer in buffers_of(part)]
-    gradients = [(parameter, parameter.grad) for parameter in parameters]
-    for parameter in parameters:
-        parameter.grad = torch.zeros_like(parameter)
     try:
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        with (
+            zero_gradients(stages),
+            torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
+        ):
             yield
     finally:
-        for parameter, gradient in gradients:
-            parameter.grad = gradient
         for buffer in buffers:
             buffer.put_back()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from remat.layer import Layer
+from remat.pytorch.random_state import RandomState
 
 Value = tuple[Tensor, ...]  # what one tensor of a description is in PyTorch: its parts; there may be none
 
@@ -57,7 +57,7 @@ def run_kept(
         function, handles = functions[op.name], _Handles()
         promise = None
         if not set(op.outputs).issubset(kept):
-            state = _State.now(x.device) if op.kind == "mask" else None
+            state = RandomState.now(x.device) if op.kind == "mask" else None
             promise = _Promise(function, [slots[name] for name in op.inputs], state, autocast)
         with saved_tensors_hooks(handles.pack, _unpack):
             results = function(*(part for name in op.inputs for part in values[name]))
@@ -108,7 +108,7 @@ class _Promise:
         self,
         function: Callable[..., tuple[Value, ...]],
         inputs: list[_Slot],
-        state: _State | None,
+        state: RandomState | None,
         autocast: Callable[[], AbstractContextManager[object]],
     ) -> None:
         self.function, self.inputs, self.autocast = function, inputs, autocast
@@ -204,37 +204,6 @@ def _held(value: Value) -> Callable[[], Value]:
 
 def _storage(tensor: Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
-
-
-@dataclass(frozen=True, eq=False)
-class _State:
-    """The state of a device's random numbers at one moment."""
-
-    device: torch.device
-    value: Tensor
-
-    @classmethod
-    def now(cls, device: torch.device) -> _State:
-        cpu = device.type == "cpu"
-        return cls(
-            device, torch.get_rng_state() if cpu else getattr(torch, device.type).get_rng_state(device)
-        )
-
-    def set(self) -> None:
-        if self.device.type == "cpu":
-            torch.set_rng_state(self.value)
-        else:
-            getattr(torch, self.device.type).set_rng_state(self.value, self.device)
-
-    @contextmanager
-    def restored(self) -> Iterator[None]:
-        """Draw from this state, and leave the generator as it was."""
-        before = _State.now(self.device)
-        self.set()
-        try:
-            yield
-        finally:
-            before.set()
 
 
 def _autocast(device: torch.device) -> Callable[[], AbstractContextManager[object]]:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from remat.pytorch.copies import as_bytes, copies_for
+from remat.pytorch.storages import Kept, is_plain
 
 
 @dataclass(eq=False)
@@ -79,15 +80,15 @@ class Recorder:
 
     def hooks(self) -> saved_tensors_hooks:
         """Return the context in which the stage runs."""
-        return saved_tensors_hooks(self._pack, _unpack)
+        return saved_tensors_hooks(self._pack, lambda saved: saved.tensor())
 
-    def _pack(self, tensor: Tensor) -> Tensor | Place:
-        if type(tensor) not in (Tensor, nn.Parameter) or tensor.layout != torch.strided:
-            return tensor
+    def _pack(self, tensor: Tensor) -> Kept | Place:
+        if not is_plain(tensor):
+            return Kept(tensor)
         storage = tensor.untyped_storage()
         address = storage.data_ptr()
-        if address in self.fixed or not storage.nbytes() or tensor.is_conj() or tensor.is_neg():
-            return tensor
+        if address in self.fixed or not storage.nbytes():
+            return Kept(tensor)
         if self.input.storage is not None and address == self.input.storage.data_ptr():
             slot = self.input
         else:
@@ -114,10 +115,6 @@ class Recorder:
         slots = tuple(self.slots.values())
         self._places, self._versions, self.slots = [], [], {}
         return slots
-
-
-def _unpack(packed: Tensor | Place) -> Tensor:
-    return packed.tensor() if isinstance(packed, Place) else packed
 
 
 class Host:

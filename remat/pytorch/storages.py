@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 
@@ -59,6 +59,16 @@ def parts(tensor: Tensor) -> list[Tensor]:
     if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
         return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
     return []  # a layout that owns no storage we could measure (mkldnn)
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether a tensor is no more than a view of real memory: then its bytes and its place say all."""
+    return (
+        type(tensor) in (Tensor, nn.Parameter)
+        and tensor.layout == torch.strided
+        and tensor.device.type != "meta"
+        and not (tensor.is_quantized or tensor.is_nested or tensor.is_conj() or tensor.is_neg())
+    )
 
 
 def expired(reference: StorageWeakRef) -> bool:

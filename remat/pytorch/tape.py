@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +51,21 @@ def needs_gradient(stages: Sequence[Stage], x: Tensor) -> list[bool]:
         own = not isinstance(stage, nn.Module) or any(p.requires_grad for p in stage.parameters())
         needs.append(needs[-1] or own)
     return needs
+
+
+@contextmanager
+def zero_gradients(stages: Sequence[Stage]) -> Iterator[None]:
+    """Let each parameter of the stages have a gradient of zeros to add to, and its own again afterwards."""
+    modules = [stage for stage in stages if isinstance(stage, nn.Module)]
+    parameters = [p for module in modules for p in module.parameters() if p.requires_grad]
+    gradients = [(parameter, parameter.grad) for parameter in parameters]
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    try:
+        yield
+    finally:
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
 
 
 class _Enter(torch.autograd.Function):
