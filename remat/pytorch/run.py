@@ -51,7 +51,9 @@ def run(
     the plan says, and its output or tape is dropped, copied to the host or back when the plan says so.
     Gradients are added to the parameters' ``grad``, bit for bit those of plain training. The random state of
     a stage that runs again is put back (PyTorch's own generators, not others), and weights that several
-    stages share are handled. On a CPU, offloading moves bytes into memory that PyTorch did not allocate.
+    stages share are handled. On a CPU, offloading moves bytes into memory that PyTorch did not allocate, and
+    the generator's state (5,056 bytes, twice for a moment) is held beyond what replay counts while a stage
+    that will run again runs for the first time, to see whether it draws.
 
     Args:
         schedule: the plan, for a chain with needs="tape" and one stage for each of ``stages``.
